@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from levelfield import published
+from levelfield.cli.survey_commands import FILES
 from levelfield.engine.find import Source, listing
 from levelfield.longcontext.survey import Checkpoint, Survey
+from levelfield.longcontext.survey_answers import ESSAYS
 from levelfield.report.against_printed import match
 from levelfield.report.arms import Arm
 from levelfield.report.printed_tables import cell_key
-from levelfield.ruler import Needle
+from levelfield.ruler import Needle, Questions
 from levelfield.spec import Row, Study, describe
 
 DOCS = Path(__file__).resolve().parent
@@ -133,10 +135,25 @@ def _asked(studies: Iterable[Study | Survey]) -> Asked:
     for survey in (study for study in studies if isinstance(study, Survey)):
         paper = {table.table: table.paper for table in survey.published}
         for checkpoint in survey.checkpoints:
-            answer = Answer(survey.name, checkpoint.printed, (checkpoint.source,), checkpoint.printed)
+            files = _files(survey, checkpoint)
+            every = tuple(dict.fromkeys(name for names in files.values() for name in names))
+            own = (checkpoint.source, *([checkpoint.tokenizer] if checkpoint.tokenizer else []))
             for cell in survey.answers(checkpoint, list(_questions(survey, checkpoint))):
                 table, _, task, at = cell_key(cell.row)
+                answer = Answer(survey.name, checkpoint.printed, own + files.get(task, every), checkpoint.printed)
                 found[paper[table], table, cell.printed_model, task, at] = answer
+    return found
+
+
+def _files(survey: Survey, checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
+    """Returns the files of others that the prompts of each task are made of, by its name without a depth. A printed
+    task of another name, such as a mean over depths, is made of all tasks of its survey."""
+    found: dict[str, tuple[str, ...]] = {}
+    for evaluation in survey.evaluations(checkpoint, "paper"):
+        for task in evaluation.tasks:
+            essays = isinstance(task, Needle) and task.haystack == "essay"
+            official = (FILES[task.dataset],) if isinstance(task, Questions) else ()
+            found[task.name.split("@")[0]] = (f"{ESSAYS}.json",) if essays else official
     return found
 
 

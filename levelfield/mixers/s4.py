@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -43,7 +43,8 @@ class S4(MixerConfig):
 
     state: real numbers of state per feature, twice the conjugate pairs. copies: features h and h + copies share A, b
     and p (dt, c and d are each feature's own). dt is drawn log-uniformly from [dt_min, dt_max]. lr: the rate of A, p
-    and b, which have no weight decay; None follows the recipe. dt follows the recipe's rate, without weight decay.
+    and b, which have no weight decay; None follows the recipe. dt_lr: the rate of dt, which has no weight decay either;
+    None follows the recipe.
     """
 
     state: int = 64
@@ -54,6 +55,7 @@ class S4(MixerConfig):
     dt_max: float = 1e-1
     lr: float | None = 1e-3
     discretisation: Literal["bilinear", "zoh"] = "bilinear"
+    dt_lr: float | None = field(default=None, metadata={"added": True})
 
     label: ClassVar[str] = "s4"
     paper: ClassVar[str] = "gu2022"
@@ -80,7 +82,7 @@ class S4(MixerConfig):
     def param_rules(self) -> Mapping[str, ParamRule]:
         own = ParamRule(lr=self.lr, weight_decay=0.0)
         names = ("log_decay", "frequency", "drive", "low_rank")[: 4 if self.form == "dplr" else 3]
-        return dict.fromkeys(names, own) | {"log_dt": ParamRule(weight_decay=0.0)}
+        return dict.fromkeys(names, own) | {"log_dt": ParamRule(lr=self.dt_lr, weight_decay=0.0)}
 
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor:
         """The kernel over the past, (D, length)."""

@@ -49,13 +49,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class S4Setting(Setting):
-    """The numbers of `S4(copies=..., dt_min=..., lr=..., state=...)`: sets of (A, B, P), smallest step, rate of A and
-    B, N."""
+    """The numbers of `S4(copies=..., dt_min=..., lr=..., state=..., dt_lr=...)`: sets of (A, B, P), smallest step, rate
+    of A and B, N, rate of the steps, which is None where it is that of the recipe."""
 
     copies: int
     dt_min: float
     lr: float
     state: int
+    dt_lr: float | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,12 @@ _S4 = {
 }
 
 
+_DT_RATES = {"pathfinder": 1e-3, "pathx": 5e-4, "pathx256": 5e-4} | dict.fromkeys(
+    ("bidmc_hr", "bidmc_rr", "bidmc_spo2"), 1e-3
+)
+"""The rate of the step sizes, where the configurations give it: one number for all parameters of the state space."""
+
+
 @cache
 def s4(task: str, effort: Effort = "paper") -> S4Setting:
     """Tables 2 and 3. Scratch is the recipe of the S4 code base, whose printed scores the paper quotes.
@@ -163,6 +170,7 @@ def s4(task: str, effort: Effort = "paper") -> S4Setting:
         dt_min=1e-4 if far else 1e-3,
         lr=5e-4 if far else 1e-3,
         state=row.state if effort == "paper" else 64,
+        dt_lr=_DT_RATES.get(task) if effort == "paper" else None,
     )
 
 

@@ -177,7 +177,7 @@ def s4(name: str, effort: Effort, *, anew: bool) -> Arm:
     """Returns S4 as its code base trains it, or trained anew with the techniques."""
     setting = baselines.s4(name, effort, enriched=anew)
     data, protocol = _trained(name, effort, setting.recipe, anew)
-    mixer = S4(copies=setting.copies, dt_min=setting.dt_min, lr=setting.lr)
+    mixer = S4(copies=setting.copies, dt_min=setting.dt_min, lr=setting.lr, dt_lr=setting.dt_lr)
     return Arm(data, setting.shape.model(mixer, "s4"), protocol)
 
 

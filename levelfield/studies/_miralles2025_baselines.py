@@ -30,13 +30,14 @@ HALF = 0.5  # of an effort's steps for each of the two phases of self-pretrainin
 
 @dataclass(frozen=True)
 class S4Setting:
-    """S4 on one task under one recipe, for `S4(copies=, dt_min=, lr=)`."""
+    """S4 on one task under one recipe, for `S4(copies=, dt_min=, lr=, dt_lr=)`."""
 
     shape: Shape
     recipe: Recipe
     copies: int
     dt_min: float
     lr: float
+    dt_lr: float | None
 
 
 @cache
@@ -71,7 +72,8 @@ def s4(task: str, effort: Effort = "paper", *, enriched: bool = False) -> S4Sett
     """Table 3, rows one and three. Raises UserError for a task the paper does not have."""
     own = amos2025.s4(known(task, TASKS, "miralles2025"))
     shape, recipe = _trained(task, effort, own.shape, own.scratch, enriched)
-    return S4Setting(shape, recipe, min(own.copies, shape.width), own.dt_min, own.lr)
+    dt_lr = own.dt_lr if effort == "paper" else None
+    return S4Setting(shape, recipe, min(own.copies, shape.width), own.dt_min, lr=own.lr, dt_lr=dt_lr)
 
 
 @cache

@@ -160,19 +160,24 @@ study = Study(
         "No size and no recipe of SPADE on these tasks is public: it has those of the paper's rotary Transformer, a "
         "window of 128 steps, and a state-space layer that stays as it starts, as the paper describes it.",
         "MEGA has the recipe of its code, but for a warm-up of power two on PathX, the initial values of embeddings "
-        "and feed-forwards, a hidden layer of GELU in the head (ReLU here) and the order of documents on Retrieval.",
+        "and feed-forwards, a hidden layer of GELU in the head (ReLU here), and the order of documents on Retrieval. "
+        "Its moving average runs over the whole sequence, where the code cuts its kernel after 1,024 steps (4,096 on "
+        "PathX), and dropout acts on its whole branch.",
         "MEGA reads the characters and gray values of this paper's tasks, where its code reads bytes and other gray; "
         "its biases reach as far as our longest sequences do, which on Text is 94 steps farther.",
         "Pythia 70M starts from its published weights at paper alone, as there is no smaller one. Of its recipe, rates "
         "and batches are not public (each recipe's `assumed` names them), and the configuration of PathX names another "
-        "model: there it has the recipe of Pathfinder.",
+        "model: there it has the recipe of Pathfinder. On ListOps its cosine falls over all epochs, where the "
+        "configuration has a horizon of 2,000 steps; and the paper's cap of two days on four GPUs does not end it. The "
+        "weights are those of `pythia-70m-deduped`.",
         "From published weights, a symbol has the embedding of its text, and the mean of several where that text has "
         "several tokens: so an operator of ListOps is one step here, where the paper's code feeds its two tokens.",
         "Pythia reads a symbol for each gray value, and its embedding has rows for the symbols of the task alone; "
         "random initial values are those of all our models.",
         "SPADE and MEGA are not run on PathX-256, where nothing is printed of them, nor the Transformer and Pythia, "
         "which are printed as infeasible.",
-        "The deviations of amos2025_table2 hold for the rotary Transformer.",
+        "The deviations of amos2025_table2 hold for the rotary Transformer, and those on the data of ListOps, Text, "
+        "Retrieval and Pathfinder and on padding for all models.",
         "The paper prints one run per cell; hours and paper run three seeds.",
         "Below paper, all other models from scratch get the steps of the Transformer's pretraining and fine-tuning "
         "together.",

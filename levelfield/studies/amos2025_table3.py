@@ -81,7 +81,7 @@ def _arms(column: str, effort: Effort, objective: Trainable) -> Iterator[tuple[M
     attention = Attention(rotary.heads, rotary="per_head", block=rotary.block)
     model = rotary.shape.model(attention, TRANSFORMER + end, causal=causal)
     yield from ((model, protocol) for protocol in _protocols(rotary, causal, objective))
-    s4 = S4(ssm.state, copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr)
+    s4 = S4(ssm.state, copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr, dt_lr=ssm.dt_lr)
     model = ssm.shape.model(s4, SSM + end, causal=causal)
     yield from ((model, protocol) for protocol in _protocols(ssm, causal, objective))
 
@@ -178,6 +178,8 @@ study = Study(
     search=efforts.SEARCH,
     tuned_at=("overnight",),
     deviations=(
+        "The paper says that self-pretraining narrows the gap to S4. By its own numbers that gap is 9.05 and then 8.96 "
+        "points on causal speech, and the verdict says no there.",
         "The table does not name the pretraining objective: here masked for bidirectional models, next-sample for "
         "causal ones.",
         "Scratch scores of S4 on Speech Commands and sCIFAR are quoted by the paper from another code base; here they "
@@ -189,7 +191,11 @@ study = Study(
         "The released configuration keeps the speech model with the worst, not the best, pretraining error; here the "
         "best.",
         "Learning rates that are halved every 100 epochs fall linearly here (BIDMC); the Transformer's plateau rule "
-        "watches the training loss, the original's validation accuracy (speech).",
+        "watches the training loss, the original's validation accuracy, and the last tenth of training has a tenth of "
+        "the rate, which the original has not (speech).",
+        "On speech the step sizes of S4 have the rate of the phase; the configuration's one number for the state space "
+        "may be meant for them as well.",
+        "S4's dropout acts once, on the residual branch.",
         "R2 is that of the whole test split; the released code averages it over batches, dropping the last one.",
         "BIDMC's printed split shuffles windows that share up to 29 of 32 seconds, and so does this one; the baseline "
         "`nearest_window` shows what that is worth, and the tasks `bidmc_hr_patients` and so on keep recordings apart.",

@@ -111,7 +111,8 @@ study = Study(
     deviations=(
         "Three rows are quoted by the paper. The plain Transformer has the sizes of Tay et al. (2021) and amos2025's "
         "fine-tuning recipe, not the recipe of Tay et al.; the self-pretrained one is that of amos2025, most of whose "
-        "sizes are assumed; Mega has the recipe of its public code.",
+        "sizes are assumed; Mega has the recipe of its public code. The deviations of amos2025_table2 and "
+        "amos2025_table2_others hold for them: they are the same runs.",
         "Quoted models read gray values as numbers and texts as characters; models trained anew read symbols and "
         "bytes, as their papers say.",
         "Mega's text is cut after 4,096 steps, not 4,000, its biases reach as far, and its pictures are standardised "

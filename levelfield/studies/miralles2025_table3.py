@@ -91,6 +91,7 @@ study = Study(
         "the verdict says no there.",
         "The scratch rows are quoted by the paper: S4 has the recipe of its code base as amos2025 keeps it, S5 that of "
         "its public code, where the rate and decay of dt on Text and Retrieval are those of all parameters.",
+        "The deviations of amos2025_table2 hold for S4 from scratch, which is the same run.",
         "Quoted models read gray values as numbers and texts as characters; models trained anew read symbols and "
         "bytes, as their papers say.",
         "Of S4 and S5 with enriched training the paper gives no number; here they have their own rates, batches and "
