@@ -10,6 +10,7 @@ import csv
 import math
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
@@ -169,8 +170,8 @@ def committed() -> list[Reading]:
 
 
 def of_rules() -> list[Reading]:
-    """Returns the audits in results/audits/without-models/."""
-    return [read(path) for path in sorted(RULES.glob("*.csv"))]
+    """Returns the audits in results/audits/without-models/, each under the name that `levelfield list tasks` has."""
+    return [replace(read(path), task=path.stem) for path in sorted(RULES.glob("*.csv"))]
 
 
 def main() -> None:
