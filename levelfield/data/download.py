@@ -191,16 +191,24 @@ def broken(path: Path, name: str, progress: Progress = no_progress) -> str | Non
 
 
 def _accept(archive: Archive, path: Path) -> None:
-    """Accepts a file that is there by its name: as it was downloaded, or put there by hand and then hashed."""
+    """Accepts a file that is there by its name: as it was downloaded, or put there by hand and then hashed.
+
+    It is hashed, too, where a checksum is published that it has not been compared with.
+    """
     record = _record(path)
-    if record is not None and record.bytes == path.stat().st_size:
-        return
-    if record is not None:
+    if record is not None and record.bytes != path.stat().st_size:
         raise UserError(f"{path} has changed since it was downloaded: remove it and run the same command again.")
+    if record is not None and _compared(archive, record):
+        return
     if faults := verify(archive, path.parent):
         raise UserError(faults[0])
-    found = _hash(path, "sha256")
-    _note(path).write_text(json.dumps(asdict(Record("", path.stat().st_size, found, _published(archive))), indent=1))
+    url, found = record.url if record else "", _hash(path, "sha256")
+    _note(path).write_text(json.dumps(asdict(Record(url, path.stat().st_size, found, _published(archive))), indent=1))
+
+
+def _compared(archive: Archive, record: Record) -> bool:
+    """Tells whether a file has been compared with the published checksum before, or there is none."""
+    return record.sha256 == archive.sha256 if archive.sha256 else _published(archive) in (None, record.published)
 
 
 def _link(archive: Archive, path: Path) -> bool:
@@ -210,6 +218,9 @@ def _link(archive: Archive, path: Path) -> bool:
         if record is None or record.bytes != other.stat().st_size:
             continue
         if record.url not in archive.urls and record.sha256 != archive.sha256:
+            continue
+        published = archive.sha256 or archive.md5
+        if published not in (None, record.sha256) and verify(archive, other.parent):
             continue
         try:
             os.link(other, path)
