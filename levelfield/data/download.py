@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range
+from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range, note_of
 from levelfield.files import disk_errors, locked
 from levelfield.spec import Archive, ForeignWeights, Progress, UserError, no_progress
 
@@ -131,7 +131,7 @@ def _keep(path: Path, partial: Path, record: Record) -> None:
     """Gives the file its name, once its bytes and what is known of it are on the disk."""
     with partial.open("rb") as file:
         os.fsync(file.fileno())
-    _note(path).write_text(json.dumps(asdict(record), indent=1))
+    note_of(path).write_text(json.dumps(asdict(record), indent=1))
     os.replace(partial, path)
     discard(partial)
 
@@ -162,7 +162,7 @@ def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str]
         kind, digest, origin = expected
         fault = None if found[kind] == digest else f"gave a file of {kind} {found[kind]} where {digest} is {origin}"
         if fault and origin != PUBLISHED:
-            fault += f" (if the first was a wrong file, remove {_note(path)} too)"
+            fault += f" (if the first was a wrong file, remove {note_of(path)} too)"
     if fault:
         discard(partial)
         raise Rejected(fault)
@@ -203,7 +203,7 @@ def _accept(archive: Archive, path: Path) -> None:
     if faults := verify(archive, path.parent):
         raise UserError(faults[0])
     url, found = record.url if record else "", _hash(path, "sha256")
-    _note(path).write_text(json.dumps(asdict(Record(url, path.stat().st_size, found, _published(archive))), indent=1))
+    note_of(path).write_text(json.dumps(asdict(Record(url, path.stat().st_size, found, _published(archive))), indent=1))
 
 
 def _compared(archive: Archive, record: Record) -> bool:
@@ -226,18 +226,14 @@ def _link(archive: Archive, path: Path) -> bool:
             os.link(other, path)
         except OSError:  # a file system without hard links
             path.symlink_to(other.resolve())
-        shutil.copyfile(_note(other), _note(path))
+        shutil.copyfile(note_of(other), note_of(path))
         return True
     return False
 
 
-def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
-
-
 def _record(path: Path) -> Record | None:
     try:
-        return Record(**json.loads(_note(path).read_text()))
+        return Record(**json.loads(note_of(path).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
