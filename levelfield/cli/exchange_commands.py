@@ -129,10 +129,15 @@ def _push(folder: Path, repository: str) -> str:
 
 
 def import_runs(folders: Sequence[str], runs_dir: Path, say: Say) -> None:
-    """Reads exported runs back. Raises UserError for a folder that is none, or that is not whole."""
+    """Reads exported runs back. Raises UserError for a folder that is none, that is not whole or is another run."""
+    from levelfield.engine.restore import another_id
+
     for folder in map(Path, folders):
         if not share.is_packed(folder):
             inside = sorted(each.parent for each in folder.glob(f"*/{share.MANIFEST}"))
             fix = f"name one in it, such as {inside[0]}" if inside else "`levelfield export RUN_ID` writes one"
             raise UserError(f"{folder} is no exported run: {fix}.")
+        name, spec = share.described(folder)
+        if other := another_id(spec, name):
+            raise UserError(f"{folder} is not the run {name}: its {store.SPEC} is of {other}. Get the folder again.")
         say(f"Read {share.unpack(folder, runs_dir)}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from levelfield.report.query import collect, query
 from levelfield.spec import UserError
@@ -46,9 +47,11 @@ def answer(sql: str, runs_dir: Path, as_json: bool = False) -> None:
     if not console.is_terminal:
         csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *records])
         return
-    table = Table(*columns)
+    table = Table()
+    for column in columns:
+        table.add_column(Text(column))  # what is in brackets is no markup here
     for record in records:
-        table.add_row(*("" if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in record))
+        table.add_row(*(Text("" if v is None else f"{v:g}" if isinstance(v, float) else str(v)) for v in record))
     console.print(table)
 
 

@@ -20,13 +20,13 @@ from levelfield.data import prepared
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
-from levelfield.engine.find import Source, choose, references
+from levelfield.engine.find import Source, references
 from levelfield.engine.placement import Placement
-from levelfield.engine.training import Job
+from levelfield.engine.training import Job, index_of
 from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store
-from levelfield.runs.results import Results, StudyIndex
+from levelfield.runs.results import Results
 from levelfield.spec import Effort, Run, Study, UserError, describe
 from levelfield.user.own_data import report_name
 
@@ -74,11 +74,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     engine = placements.engine(placement, job, runs)
     made(job.out, "--runs-dir")
     made(job.data, "--data")
-    tuned = declared.search_at(job.effort) is not None and not job.trial
-    records = tuning.trial_records(declared, job.effort, job.out) if tuned else ()
-    every, trials = choose(study, job.effort), job.source.trials
-    sizes = job.source.sizes(job.effort)
-    index = StudyIndex.of(study.name, job.effort, every, trials=records, asked_trials=trials, sizes=sizes)
+    index = index_of(job, declared, study)
     told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
     with told, run_screen.screen(Console()) as screen:
         record = partial(store.write_index, job.out, index, adds=bool(job.source.mixer))

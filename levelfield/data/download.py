@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range
+from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range, note_of
 from levelfield.files import disk_errors, locked
 from levelfield.spec import Archive, ForeignWeights, Progress, UserError, no_progress
 
@@ -131,7 +131,7 @@ def _keep(path: Path, partial: Path, record: Record) -> None:
     """Gives the file its name, once its bytes and what is known of it are on the disk."""
     with partial.open("rb") as file:
         os.fsync(file.fileno())
-    _note(path).write_text(json.dumps(asdict(record), indent=1))
+    note_of(path).write_text(json.dumps(asdict(record), indent=1))
     os.replace(partial, path)
     discard(partial)
 
@@ -162,7 +162,7 @@ def _check(archive: Archive, path: Path, partial: Path, found: Mapping[str, str]
         kind, digest, origin = expected
         fault = None if found[kind] == digest else f"gave a file of {kind} {found[kind]} where {digest} is {origin}"
         if fault and origin != PUBLISHED:
-            fault += f" (if the first was a wrong file, remove {_note(path)} too)"
+            fault += f" (if the first was a wrong file, remove {note_of(path)} too)"
     if fault:
         discard(partial)
         raise Rejected(fault)
@@ -191,16 +191,24 @@ def broken(path: Path, name: str, progress: Progress = no_progress) -> str | Non
 
 
 def _accept(archive: Archive, path: Path) -> None:
-    """Accepts a file that is there by its name: as it was downloaded, or put there by hand and then hashed."""
+    """Accepts a file that is there by its name: as it was downloaded, or put there by hand and then hashed.
+
+    It is hashed, too, where a checksum is published that it has not been compared with.
+    """
     record = _record(path)
-    if record is not None and record.bytes == path.stat().st_size:
-        return
-    if record is not None:
+    if record is not None and record.bytes != path.stat().st_size:
         raise UserError(f"{path} has changed since it was downloaded: remove it and run the same command again.")
+    if record is not None and _compared(archive, record):
+        return
     if faults := verify(archive, path.parent):
         raise UserError(faults[0])
-    found = _hash(path, "sha256")
-    _note(path).write_text(json.dumps(asdict(Record("", path.stat().st_size, found, _published(archive))), indent=1))
+    url, found = record.url if record else "", _hash(path, "sha256")
+    note_of(path).write_text(json.dumps(asdict(Record(url, path.stat().st_size, found, _published(archive))), indent=1))
+
+
+def _compared(archive: Archive, record: Record) -> bool:
+    """Tells whether a file has been compared with the published checksum before, or there is none."""
+    return record.sha256 == archive.sha256 if archive.sha256 else _published(archive) in (None, record.published)
 
 
 def _link(archive: Archive, path: Path) -> bool:
@@ -211,22 +219,21 @@ def _link(archive: Archive, path: Path) -> bool:
             continue
         if record.url not in archive.urls and record.sha256 != archive.sha256:
             continue
+        published = archive.sha256 or archive.md5
+        if published not in (None, record.sha256) and verify(archive, other.parent):
+            continue
         try:
             os.link(other, path)
         except OSError:  # a file system without hard links
             path.symlink_to(other.resolve())
-        shutil.copyfile(_note(other), _note(path))
+        shutil.copyfile(note_of(other), note_of(path))
         return True
     return False
 
 
-def _note(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
-
-
 def _record(path: Path) -> Record | None:
     try:
-        return Record(**json.loads(_note(path).read_text()))
+        return Record(**json.loads(note_of(path).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -85,7 +85,7 @@ class Partial:
 
     def _noted(self) -> Version | None:
         try:
-            return Version(**json.loads(_note(self.path).read_text()))
+            return Version(**json.loads(note_of(self.path).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
@@ -100,7 +100,7 @@ class Partial:
     def start(self, version: Version) -> None:
         """Begins this version; nothing is there yet."""
         self.remove()
-        _note(self.path).write_text(json.dumps(asdict(version)))
+        note_of(self.path).write_text(json.dumps(asdict(version)))
         self.version = version
 
     def remove(self) -> None:
@@ -122,10 +122,11 @@ class Partial:
 def discard(path: Path) -> None:
     """Removes a partial file and its note."""
     path.unlink(missing_ok=True)
-    _note(path).unlink(missing_ok=True)
+    note_of(path).unlink(missing_ok=True)
 
 
-def _note(path: Path) -> Path:
+def note_of(path: Path) -> Path:
+    """Returns where the note of what is known of a file lies: beside it."""
     return path.with_name(f"{path.name}.json")
 
 

@@ -237,7 +237,8 @@ def _remembered(root: Path) -> dict[str, str]:
 
 
 def _remember(root: Path, name: str, sources: Path) -> None:
-    write_text(root / SOURCES, json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
+    with locked(root / f".{SOURCES}.lock", "--data"):  # which other tasks read and write too
+        write_text(root / SOURCES, json.dumps(_remembered(root) | {name: str(sources.resolve())}, indent=1))
 
 
 def manifest(at: Path) -> Any:

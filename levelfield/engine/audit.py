@@ -25,7 +25,7 @@ from levelfield.data import prepared
 from levelfield.data.audit import shallow
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
-from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, write_json, write_rows
+from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, unreadable, write_json, write_rows
 from levelfield.presets import audit
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
 from levelfield.runs import store
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 def folder(task: Task, effort: Effort, place: Place) -> Path:
     """Returns where the parts of an audit that are no runs lie."""
-    return place.runs / FOLDER / f"{task.name}-{digest(audit.seen(task, effort))[:10]}"
+    return place.runs / FOLDER / f"{task.name}-{digest((audit.seen(task, effort), shallow.VERSION))[:10]}"
 
 
 def report_name(task: Task, effort: Effort) -> str:
@@ -167,7 +167,29 @@ def _rules(where: Path) -> Iterator[Scored]:
     for name in shallow.PROBES:
         path = _rule(where, name)
         if path.exists():
-            yield Scored(name, RULE, read_json(path)["validation"], np.load(path.with_suffix(".npy"))[None])
+            yield Scored(name, RULE, _validation(path), _rule_scores(path.with_suffix(".npy"))[None])
+
+
+def _validation(path: Path) -> float:
+    """Returns a rule's score on validation. Raises UserError for a damaged file."""
+    found = read_json(path, _remedy(path))
+    if not isinstance(found, dict) or not isinstance(found.get("validation"), int | float):
+        raise UserError(f"{path} is damaged (it has no score on validation): {_remedy(path)}.")
+    return found["validation"]
+
+
+def _rule_scores(path: Path) -> np.ndarray:
+    """Returns what a rule scores on each test example, (N,). Raises UserError for a damaged file."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise unreadable(path, error, _remedy(path)) from error
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged ({error}): {_remedy(path)}.") from error
+
+
+def _remedy(path: Path) -> str:
+    return f"remove {path.parent} and run the same command again"
 
 
 def floor(task: Task, train: Examples, test: Examples) -> np.ndarray:

@@ -18,13 +18,11 @@ import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from levelfield.engine.find import choose
 from levelfield.engine.jobs import failure
-from levelfield.engine.training import Job
+from levelfield.engine.training import Job, index_of
 from levelfield.files import made
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Lost, Stopped, claim
-from levelfield.runs.results import StudyIndex
 from levelfield.spec import Numerics, UserError
 
 FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
@@ -60,15 +58,14 @@ def take_part(job: Job) -> bool:
     """
     from levelfield.run import check, pick_device
 
-    study, runs = job.load()
+    declared = job.source.load()
+    study, runs = job.selected(declared)
     if len(runs) != 1:
         raise UserError(f"torchrun trains one run at a time, and this names {len(runs)}: choose one by --filter.")
     check(runs[0])
     if os.environ["RANK"] == "0":
         made(job.out, "--runs-dir")
-        every, sizes = choose(study, job.effort), job.source.sizes(job.effort)
-        index = StudyIndex.of(study.name, job.effort, every, asked_trials=job.source.trials, sizes=sizes)
-        store.write_index(job.out, index, adds=bool(job.source.mixer))
+        store.write_index(job.out, index_of(job, declared, study), adds=bool(job.source.mixer))
     device = pick_device("auto").type if job.device == "auto" else job.device
     return work(replace(job, device=device), runs[0].id)
 

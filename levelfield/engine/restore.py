@@ -19,7 +19,7 @@ from levelfield import spec, tasks
 from levelfield.data.audit import view as view  # a class that a run may be made of
 from levelfield.mixers import MIXERS
 from levelfield.presets import by_name
-from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task
+from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task, UserError, describe
 from levelfield.user import own_data as own_data  # a class that a run may be made of
 
 
@@ -52,6 +52,32 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     if kind not in known and kind not in (known := plugged_kinds()):
         raise Unknown(described)
     return known[kind](**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version")})
+
+
+def another_id(described: Any, run_id: str) -> str | None:
+    """Returns the id of the run that is described, where it is another than `run_id`; else None.
+
+    It is None, too, where no id can be made of the description here: of what is not of levelfield, of a run that reads
+    files of its user's, and of one that was made by versions other than today's, whose ids differ.
+    """
+    try:
+        run = restore(described)
+        if not isinstance(run, Run) or run.task.reads or run.id == run_id:
+            return None
+        return run.id if _as_today(described, describe(run)) else None
+    except (UserError, OSError, TypeError, ValueError, LookupError, AttributeError):
+        return None
+
+
+def _as_today(described: Any, today: Any) -> bool:
+    """Tells whether the versions in a description are those of what was made from it."""
+    if isinstance(described, list):
+        return all(map(_as_today, described, today))
+    if not isinstance(described, Mapping):
+        return True
+    return described.get("version") == today.get("version") and all(
+        _as_today(each, today[name]) for name, each in described.items() if name in today
+    )
 
 
 def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> Study:

@@ -22,6 +22,7 @@ from levelfield.engine.jobs import Order
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import Claim
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Numerics, Probe, Run, Study
 
 
@@ -115,6 +116,22 @@ class Job:
         options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
         source = Source(**named | {"options": Options(**options), "numerics": Numerics(**named["numerics"])})
         return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
+
+
+def index_of(job: Job, declared: Study, study: Study) -> StudyIndex:
+    """Returns the record of all runs of a job's study, with the trials that chose their recipes.
+
+    declared: the study as its source declares it. study: what `Job.selected` makes of it.
+    """
+    tuned = declared.search_at(job.effort) is not None and not job.trial
+    return StudyIndex.of(
+        study.name,
+        job.effort,
+        choose(study, job.effort),
+        trials=tuning.trial_records(declared, job.effort, job.out) if tuned else (),
+        asked_trials=job.source.trials,
+        sizes=job.source.sizes(job.effort),
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from levelfield.files import atomic
 from levelfield.report import style
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm
@@ -34,8 +35,10 @@ class Figure:
 
     def write(self, folder: Path, name: str) -> list[Path]:
         """Writes name.svg and name.png."""
-        (folder / f"{name}.svg").write_text(self.svg, encoding="utf-8")
-        (folder / f"{name}.png").write_bytes(self.png)
+        with atomic(folder / f"{name}.svg") as partial:
+            partial.write_text(self.svg, encoding="utf-8")
+        with atomic(folder / f"{name}.png") as partial:
+            partial.write_bytes(self.png)
         return [folder / f"{name}.svg", folder / f"{name}.png"]
 
 

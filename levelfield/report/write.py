@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from levelfield.files import disk_errors
+from levelfield.files import atomic, disk_errors
 from levelfield.report.plots import Figure
 from levelfield.report.style import PAGE
 
@@ -27,7 +27,8 @@ def write(to: Path, texts: Mapping[str, str], figures: Mapping[str, Figure], sta
     with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (to / name).write_text(text, encoding="utf-8")
+            with atomic(to / name) as partial:
+                partial.write_text(text, encoding="utf-8")
             written.append(to / name)
         for name, figure in figures.items():
             path = to / name

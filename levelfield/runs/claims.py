@@ -77,7 +77,7 @@ class Folder:
 
     def read(self, number: int) -> Entry | None:
         try:
-            return Entry.from_json((self.path / str(number)).read_text())
+            return Entry.from_json((self.path / str(number)).read_text(encoding="utf-8", errors="replace"))
         except FileNotFoundError:
             return None
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from levelfield.files import atomic_folder, disk_errors, locked, read_json, sha256, write_json, write_text
+from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, sha256, write_json, write_text
 from levelfield.runs import store
+from levelfield.runs.claims import claimed
 from levelfield.spec import Row, UserError
 from levelfield.spec.shapes import fault
 
@@ -38,26 +40,64 @@ LOADER = Path(__file__).with_name("load_weights.py")
 
 
 def pack(where: Path, target: Path) -> list[Path]:
-    """Writes the folder `target` of the complete run in `where`, and returns its files. Raises UserError."""
+    """Writes the folder `target` of the complete run in `where`, and returns its files. Raises UserError.
+
+    In the folder of an earlier export the files that an export writes are replaced, and those of them that this one
+    does not have are removed. Whatever else lies there stays, as in a clone from a hub.
+    """
     if not (where / store.SPEC).exists():
         raise store.missing(where.parent, where.name)
     if not store.complete(where):
         raise UserError(f"{where.name} is not complete in {where.parent}: run its study first.")
     if target.is_file():
         raise UserError(f"{target} is a file: give the --folder that the run is written to.")
-    if target.exists() and any(target.iterdir()) and not (target / MANIFEST).exists():
-        raise UserError(f"{target} holds other things: give another --folder.")
     if (where / store.WEIGHTS).exists():
         store.checked_weights(where)
-    files = [path for path in sorted(where.iterdir()) if FILE.fullmatch(path.name)]
-    with disk_errors(target.parent, "--folder"), atomic_folder(target) as partial:
-        for path in files:
-            shutil.copyfile(path, partial / path.name)
-        shutil.copyfile(LOADER, partial / "load.py")
-        write_text(partial / "README.md", card(where))
-        sums = {path.name: sha256(partial / path.name) for path in files}
-        write_json(partial / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
-    return sorted(target.iterdir())
+    place = target.resolve()
+    with disk_errors(place.parent, "--folder"), _alone(place):
+        filled = place.exists() and any(place.iterdir())
+        if filled and not (place / MANIFEST).exists():
+            raise UserError(f"{target} holds other things: give another --folder.")
+        if not filled:
+            with atomic_folder(place) as partial:
+                names = _write(where, partial)
+        else:
+            earlier = _listed(place)
+            names = _write(where, place)
+            for name in earlier - set(names):
+                (place / name).unlink(missing_ok=True)
+    return [target / name for name in sorted(names)]
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Holds a lock on a folder for the block, after waiting for another export into it; the file of the lock goes."""
+    lock = place.with_name(f".{place.name}.export")
+    with locked(lock, "--folder"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                lock.unlink()
+
+
+def _write(where: Path, to: Path) -> list[str]:
+    """Writes each file of an export whole or not at all, the manifest last, and returns their names."""
+    names = [path.name for path in sorted(where.iterdir()) if FILE.fullmatch(path.name)]
+    for path in (*(where / name for name in names), LOADER):
+        with atomic(to / ("load.py" if path == LOADER else path.name)) as partial:
+            shutil.copyfile(path, partial)
+    write_text(to / "README.md", card(where))
+    sums = {name: sha256(to / name) for name in names}
+    write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
+    return [*names, "load.py", "README.md", MANIFEST]
+
+
+def _listed(folder: Path) -> set[str]:
+    """Returns the names of the run's files that an earlier export wrote; none where its manifest is damaged."""
+    with suppress(UserError):
+        return set(_manifest(folder)[1])
+    return set()
 
 
 def is_packed(folder: Path) -> bool:
@@ -65,28 +105,68 @@ def is_packed(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def described(folder: Path) -> tuple[str, Any]:
+    """Returns the name of the run of a packed folder, and its description. Raises UserError for a damaged file."""
+    name, _ = _manifest(folder)
+    return name, read_json(folder / store.SPEC, "get the folder again")
+
+
 def unpack(folder: Path, runs_dir: Path) -> Path:
     """Copies the run of a packed folder into `runs_dir`, and returns its folder there.
 
-    A run that is there already stays. Raises UserError where the folder is not whole, and where the run that is there
-    has other rows.
+    A run that is there already stays. Raises UserError where the folder is not whole or mixes runs, where another
+    process works on the run that is there, and where that has other rows.
     """
     name, sums = _manifest(folder)
     for file, expected in sums.items():
         if not (folder / file).is_file() or sha256(folder / file) != expected:
             raise UserError(f"{folder / file} is missing or has changed since it was exported: get the folder again.")
+    if wrong := _foreign(folder, name, sums):
+        raise UserError(f"{folder} is not the run {name} ({wrong}): get the folder again.")
     where = runs_dir / name
     with disk_errors(runs_dir, "--runs-dir"):
         runs_dir.mkdir(parents=True, exist_ok=True)
         with locked(runs_dir / f".{name}.import", "--runs-dir"):
-            if store.complete(where):
-                if sha256(where / store.ROWS) != sums[store.ROWS]:
-                    raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
-                return where
-            with atomic_folder(where) as partial:
-                for file in sums:
-                    shutil.copyfile(folder / file, partial / file)
+            if not store.complete(where):
+                _place(folder, where, sums)
+            elif sha256(where / store.ROWS) != sums[store.ROWS]:
+                raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
     return where
+
+
+def _place(folder: Path, where: Path, sums: Mapping[str, str]) -> None:
+    """Makes the packed files the results of a run, and removes what is left of training it here.
+
+    Raises UserError where another process has the run.
+    """
+    with claimed(where) as mine:
+        assert mine is not None
+        staging = mine.staging
+        for file in sums:
+            shutil.copyfile(folder / file, staging / file)
+        mine.commit()  # which moves `done.json` last
+        for path in where.iterdir():
+            if path.is_file() and path.name not in sums:
+                path.unlink()
+
+
+def _foreign(folder: Path, name: str, files: Mapping[str, str]) -> str | None:
+    """Returns, in words, what of a packed run has another name than `name`, its id; None where nothing has."""
+    spec: Any = read_json(folder / store.SPEC, "get the folder again")
+    try:
+        seed, model, protocol = f"-{spec['seed']}", spec["model"].get("name"), spec["protocol"]["name"]
+        names = name.rpartition("-")[0]
+        if not names.endswith(seed):
+            return f"{store.SPEC} has the seed {spec['seed']}"
+        if not names.removesuffix(seed).endswith(f"-{model}-{protocol}" if model else f"-{protocol}"):
+            return f"{store.SPEC} is of the protocol {protocol}" + (f" and the model {model}" if model else "")
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return f"{store.SPEC} describes no run"
+    for file in (file for file in files if file.endswith(".jsonl") and file != store.LOG):
+        for row in store.run_rows(folder / file):
+            if row.get("run") != name:
+                return f"{file} has rows of {row.get('run', 'no run')}"
+    return None
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, str]]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from levelfield.spec import Examples, StepLabels, Task, Tokens, UserError
 from levelfield.tasks._distinct_rows import narrow, narrow_label
-from levelfield.tasks._state_tracking import StateTracking, latest
+from levelfield.tasks._state_tracking import StateTracking, last_value
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,8 @@ class InContextRecall(StateTracking):
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
         """Scores the label prior, and answering with the value that stood before the question, of whatever key."""
-        x, y = test.x.reshape(-1, self.length), test.y.reshape(-1, self.length)
-        said = latest(x, self.keys, self.keys + self.values)
-        return {**super().baselines(train, test), "last_value": float(np.mean((said == y)[y >= 0]))}
+        last = last_value(test, self.length, self.keys, self.values)
+        return {**super().baselines(train, test), "last_value": last}
 
 
 def _repeated(keys: np.ndarray, noisy: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import toys
 from repository import ROOT
+from rich.console import Console
 
-from levelfield.cli import overview, refusals
+from levelfield.cli import overview, query_command, refusals
 from levelfield.cli.app import COMMANDS, main
 from levelfield.cli.dispatch import Group
 
@@ -34,6 +35,15 @@ def test_alone_it_shows_four_uses_and_every_command_without_importing_anything()
     assert len(overview.USES) == 4
     named = {command.split()[1] for _, *commands in overview.USES for command, _ in commands}
     assert named <= set(COMMANDS.commands)
+
+
+def test_brackets_in_the_answer_of_a_query_are_shown_as_they_are(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_command, "Console", lambda: Console(force_terminal=True, width=80))
+    query_command.answer("SELECT '[/x]' AS a, '[kernel] 5' AS \"[b]\", NULL AS c", Path("runs"))
+    shown = capsys.readouterr().out
+    assert "[/x]" in shown and "[kernel] 5" in shown and "[b]" in shown
 
 
 @pytest.mark.parametrize(

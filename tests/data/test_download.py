@@ -128,6 +128,32 @@ def test_two_tasks_share_one_download(server: Server, tmp_path: Path) -> None:
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"sha256": None, "md5": "0" * 32}])
+def test_a_downloaded_file_with_another_published_checksum_is_neither_kept_nor_shared(
+    server: Server, tmp_path: Path, wrong: dict[str, str | None]
+) -> None:
+    server.files["/x/a.gz"] = Served(CONTENT)
+    fetch(at(server, "x", sha256=None), tmp_path / "one")
+    with pytest.raises(UserError, match=r"a\.gz has the .* where 0+ is published: remove it"):
+        fetch(at(server, "x", **wrong), tmp_path / "one")
+    with pytest.raises(UserError, match=r"gave a file of .* where 0+ is published"):
+        fetch(at(server, "x", **wrong), tmp_path / "two")
+    assert names(tmp_path / "two") == []
+
+
+def test_a_file_that_came_without_a_checksum_is_compared_once_with_one_that_is_published_later(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/x/a.gz"] = Served(CONTENT)
+    fetch(at(server, "x", sha256=None), tmp_path / "one")
+    for task in ("one", "two"):
+        assert fetch(at(server, "x", sha256=None, md5=MD5), tmp_path / task) == CONTENT
+        assert json.loads((tmp_path / task / "a.gz.json").read_text())["published"] == "md5"
+    assert len(server.asked) == 1
+    monkeypatch.setattr(download, "_hash", lambda *_: pytest.fail("it was compared before"))
+    fetch(at(server, "x", sha256=None, md5=MD5), tmp_path / "one")
+
+
 def beginning(server: Server, folder: Path) -> int:
     """Leaves a partial file behind, as a failed command does; returns its size."""
     server.files["/x/a.gz"].manner = "dies"

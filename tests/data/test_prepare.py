@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fixtures_cifar
@@ -66,6 +68,19 @@ def test_prepare_from_a_folder_asks_nobody(server: Server, small_image: Task, tm
         "the folder is remembered"
     )
     assert server.asked == []
+
+
+def test_folders_of_two_tasks_are_remembered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = prepared.write_text
+
+    def slow(path: Path, text: str) -> None:
+        time.sleep(0.1)
+        write(path, text)
+
+    monkeypatch.setattr(prepared, "write_text", slow)
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(lambda name: prepared._remember(tmp_path, name, tmp_path), ("one", "two")))
+    assert prepared._remembered(tmp_path) == {"one": str(tmp_path), "two": str(tmp_path)}
 
 
 def test_of_a_study_all_that_can_be_built_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

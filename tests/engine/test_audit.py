@@ -12,6 +12,7 @@ from toy_audits import Known
 import levelfield
 from levelfield import tasks
 from levelfield.cli.app import main
+from levelfield.data.audit import shallow
 from levelfield.engine import audit as auditing
 from levelfield.engine.audit import Place
 from levelfield.presets import audit, efforts
@@ -64,6 +65,15 @@ def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
     auditing.measure(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"), no_progress)
     changed = [path.name for path in where.iterdir() if path.stat().st_mtime_ns != before[path]]
     assert sorted(changed) == ["rule-length.json", "rule-length.npy"]
+    place = Place(tmp_path / "runs", tmp_path / "data")
+    for name, content in (("rule-length.npy", b"\x93NUMPY"), ("rule-length.json", b"{}")):
+        whole = (where / name).read_bytes()
+        (where / name).write_bytes(content)
+        with pytest.raises(UserError, match=rf"{name} is damaged .*: remove .* and run the same command again"):
+            auditing.collect(Known("none"), "smoke", place)
+        (where / name).write_bytes(whole)
+    monkeypatch.setattr(shallow, "VERSION", shallow.VERSION + 1)
+    assert auditing.folder(Known("none"), "smoke", place) != where, "what other rules have scored is not used"
 
 
 def test_two_files_of_one_name_have_a_report_each_and_the_same_file_again_has_its_own(

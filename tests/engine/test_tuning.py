@@ -13,7 +13,7 @@ import pytest
 import toys
 
 from levelfield.cli.app import main
-from levelfield.engine import tuning
+from levelfield.engine import member, tuning
 from levelfield.engine.find import Source, choose, find_run, load_study
 from levelfield.engine.training import Job
 from levelfield.files import read_rows, write_json, write_rows
@@ -184,7 +184,9 @@ def test_the_seed_of_trials_is_nobody_elses(folder: Path) -> None:
         tuning.trials(study).runs("smoke")
 
 
-def test_the_command_tunes_runs_and_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tunes_runs_and_reports(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("toys.py", "--effort", "smoke", "--trials", "3")
     assert command("plan", *words) == 0
     assert "3 trials for each arm, 3 in all, 0 done" in capsys.readouterr().out
@@ -200,6 +202,11 @@ def test_the_command_tunes_runs_and_reports(folder: Path, capsys: pytest.Capture
     assert len(results.ledgers) == 2
     best = max(record["validation"] for record in results.trials)
     assert [r["validation"] for r in results.trials if r["chosen"]] == [best]
+    monkeypatch.setattr(member, "work", lambda job, run_id: True)
+    monkeypatch.setenv("RANK", "0")
+    source = Source.of("toys.py", 3)
+    assert member.take_part(Job(source, "smoke", folder / "runs", folder / "data", pattern=next(iter(results.ledgers))))
+    assert store.read(folder / "runs", "toys-tuned", "smoke").trials == results.trials, "torchrun keeps them"
     assert command("plan", *words) == 0
     assert "2 runs, 2 done" in capsys.readouterr().out
     assert command("report", *words) == 0

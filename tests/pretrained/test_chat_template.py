@@ -40,7 +40,7 @@ def test_a_template_names_the_same_day_every_day() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [PICKY, "{{ nothing.at.all }}", "{% for %}", "{{ messages[0].content * 2 }}", "hello"]
+    "source", [PICKY, "{{ nothing.at.all }}", "{% for %}", "{{ messages[0].content * 2 }}", "hello", "{{ 1 / 0 }}"]
 )
 def test_a_template_that_fails_is_said_in_one_sentence(source: str) -> None:
     with pytest.raises(UserError, match="chat template in some/folder"):

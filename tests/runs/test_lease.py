@@ -186,5 +186,8 @@ def test_what_was_committed_but_not_moved_is_moved_by_the_next_owner(
 def test_an_entry_that_cannot_be_read_is_of_an_owner_that_nobody_knows(where: Path) -> None:
     for text in ("", "{", "[]", '{"kind": "held"}', json.dumps({"kind": "held", "owner": {"x": 1}, "files": []})):
         assert Entry.from_json(text) == Entry("held", Owner(""))
+    (where / claims.FOLDER).mkdir(parents=True)
+    (where / claims.FOLDER / "1").write_bytes(b"\xff\xfe\x80")
+    assert claims.holder(where) == Entry("held", Owner("")), "nor one that is no text"
     whole = Entry("done", Owner("t", "node", "boot", os.getpid(), "1"), ("rows", DONE))
     assert Entry.from_json(whole.to_json()) == whole

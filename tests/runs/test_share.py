@@ -16,11 +16,12 @@ from repository import ROOT
 from safetensors.torch import load_file, save_file
 
 from levelfield.cli.app import main
+from levelfield.engine import restore
 from levelfield.engine.find import Source, choose, find_run
 from levelfield.engine.training import Job, attempt
-from levelfield.files import write_json
+from levelfield.files import read_json, sha256, write_json
 from levelfield.presets import by_name, efforts
-from levelfield.runs import load_weights, share, store
+from levelfield.runs import claims, load_weights, share, store
 from levelfield.spec import Run, UserError, describe
 from levelfield.spec.row_schema import row_schema
 
@@ -201,3 +202,94 @@ def test_the_schema_of_rows_is_published_and_rows_keep_to_it(run: Path) -> None:
     for row in kept:
         for key, value in row.items():
             assert isinstance(value, PYTHON[schema["properties"][key]["type"]]), (key, value)
+
+
+def test_another_export_into_a_folder_leaves_what_its_owner_put_there(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "clone"
+    assert set(share.pack(run, out)) == set(out.iterdir())
+    (out / ".git").mkdir()
+    (out / ".git" / "HEAD").write_text("ref")
+    (out / "NOTES.md").write_text("mine")
+    (out / "probe-old-123456.jsonl").write_text("")
+    manifest = read_json(out / share.MANIFEST)
+    manifest["files"]["probe-old-123456.jsonl"] = sha256(out / "probe-old-123456.jsonl")
+    write_json(out / share.MANIFEST, manifest)
+    (out / "rows.jsonl").write_text("{}\n")
+    written = share.pack(run, out)
+    assert set(out.iterdir()) - set(written) == {out / ".git", out / "NOTES.md"}
+    assert (out / ".git" / "HEAD").read_text() == "ref" and (out / "NOTES.md").read_text() == "mine"
+    assert (out / "rows.jsonl").read_bytes() == (run / "rows.jsonl").read_bytes()
+    assert share.unpack(out, tmp_path / "runs").name == run.name
+    assert {path.name for path in tmp_path.iterdir()} == {"clone", "runs"}, "nothing is left beside the folder"
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(run: Path, packed: Path, tmp_path: Path) -> None:
+    where = tmp_path / "runs" / run.name
+    with claims.claim(where) as mine:
+        assert mine is not None
+        (where / "checkpoint-0-00000420-abc.safetensors").write_bytes(b"x")
+        with pytest.raises(UserError, match="Another process has"):
+            share.unpack(packed, tmp_path / "runs")
+        assert not store.complete(where) and claims.holder(where) is not None
+        assert (where / "checkpoint-0-00000420-abc.safetensors").read_bytes() == b"x"
+    assert share.unpack(packed, tmp_path / "runs") == where
+    assert {path.name for path in where.iterdir()} == set(read_json(packed / share.MANIFEST)["files"])
+
+
+def _changed(packed: Path, file: str, text: str) -> None:
+    """Changes a file of a packed folder, and what its manifest says of it."""
+    (packed / file).write_text(text)
+    manifest = read_json(packed / share.MANIFEST)
+    manifest["files"][file] = sha256(packed / file)
+    write_json(packed / share.MANIFEST, manifest)
+
+
+def test_another_run_under_its_name_is_refused(run: Path, packed: Path, tmp_path: Path) -> None:
+    spec, rows = read_json(packed / store.SPEC), (packed / store.ROWS).read_text()
+    for file, text, sentence in [
+        (store.SPEC, json.dumps(spec | {"seed": 77}), "spec.json has the seed 77"),
+        (store.SPEC, json.dumps(spec | {"protocol": {"name": "other"}}), "spec.json is of the protocol other"),
+        (store.SPEC, "[]", "spec.json describes no run"),
+        (store.ROWS, rows.replace(run.name, f"{run.name}x"), f"rows.jsonl has rows of {run.name}x"),
+    ]:
+        before = (packed / file).read_text()
+        _changed(packed, file, text)
+        with pytest.raises(UserError, match=sentence):
+            share.unpack(packed, tmp_path / "runs")
+        _changed(packed, file, before)
+
+
+def a_run() -> Run:
+    (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
+    return Run(efforts.task("recall", "smoke"), efforts.model("recall", efforts.ATTENTION, "smoke"), protocol, 0)
+
+
+def test_the_id_of_a_run_is_made_again_from_its_description(
+    run: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The toy run stands for one of levelfield's own."""
+    made, words = a_run(), ["import", str(packed), "--runs-dir", str(tmp_path / "runs")]
+    wider = replace(made, model=replace(made.model, width=2 * made.model.width))
+    _changed(packed, store.ROWS, (packed / store.ROWS).read_text().replace(run.name, made.id))
+    for file in packed.glob("probe-*"):
+        _changed(packed, file.name, file.read_text().replace(run.name, made.id))
+    write_json(packed / share.MANIFEST, read_json(packed / share.MANIFEST) | {"run": made.id})
+    _changed(packed, store.SPEC, json.dumps(describe(wider)))
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert f"is not the run {made.id}: its spec.json is of {wider.id}" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / made.id).exists()
+    _changed(packed, store.SPEC, json.dumps(describe(made)))
+    main(words)
+    assert find_run(made.id, tmp_path / "runs") == made
+
+
+def test_a_run_of_another_version_is_not_taken_for_another_run() -> None:
+    made = a_run()
+    spec = json.loads(json.dumps(describe(made)))
+    assert restore.another_id(spec, made.id) is None
+    assert restore.another_id(spec | {"seed": 1}, made.id) == replace(made, seed=1).id
+    older = spec | {"seed": 1, "task": spec["task"] | {"version": spec["task"]["version"] + 1}}
+    assert restore.another_id(older, made.id) is None
+    assert restore.another_id({"kind": "Nothing"}, made.id) is None

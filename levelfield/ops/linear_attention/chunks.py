@@ -88,3 +88,11 @@ def from_chunks(x: Tensor, span: ChunkSpan, into: Tensor) -> None:
 def chunk_count(length: int, chunk: int) -> int:
     """The number of chunks that `length` steps fill, the last one perhaps in part."""
     return -(-length // chunk)
+
+
+def whole_chunks(x: Tensor, chunk: int) -> Tensor:
+    """Cuts a whole sequence: (B, T, H, X) -> (B, m, H, c, X), the last chunk padded with zeros.
+
+    Under a delta rule such steps change nothing: they neither decay nor write.
+    """
+    return F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % chunk)).unflatten(1, (-1, chunk)).transpose(2, 3)

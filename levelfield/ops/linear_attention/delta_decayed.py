@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from levelfield.ops.layers.underflow import decay_factor, forgets_all
+from levelfield.ops.linear_attention.chunks import whole_chunks
 from levelfield.ops.linear_attention.decayed_scores import decayed_scores
 
 CHUNK = 32
@@ -56,7 +56,7 @@ def decayed_delta_rule(
         log_decay = log_decay.to(wide)
         # Where a step's decay is below rounding, what is computed for its gradient is rounding alone.
         log_decay = torch.where(forgets_all(log_decay), log_decay.detach(), log_decay)
-        cut = (_cut(x.to(wide), chunk) for x in (q, k, v, beta.unsqueeze(-1), log_decay))
+        cut = (whole_chunks(x.to(wide), chunk) for x in (q, k, v, beta.unsqueeze(-1), log_decay))
         y, last = _passed(_chunks(*cut), start.to(wide))
     return y.transpose(2, 3).flatten(1, 2)[:, :length], last
 
@@ -86,13 +86,8 @@ class _Chunks(NamedTuple):
     whole: Tensor  # exp(L_end): (B, m, H, K, 1)
 
 
-def _cut(x: Tensor, chunk: int) -> Tensor:
-    """(B, T, H, X) -> (B, m, H, c, X). Steps of padding change nothing: they neither decay nor write."""
-    return F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % chunk)).unflatten(1, (-1, chunk)).transpose(2, 3)
-
-
 def _chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor) -> _Chunks:
-    """All as `_cut` returns them; beta: (B, m, H, c, 1)."""
+    """All as `whole_chunks` returns them; beta: (B, m, H, c, 1)."""
     shape, size = v.shape[:3], v.shape[3]
     # Sums are float64: the difference of two large sums must not lose the small decays between them.
     total = log_decay.double().cumsum(3)

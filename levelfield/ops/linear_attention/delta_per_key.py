@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from levelfield.ops.linear_attention.chunks import whole_chunks
 from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 32
@@ -50,7 +50,7 @@ def delta_by_key(
     length, chunk = q.shape[1], min(chunk, q.shape[1])
     start = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
     with torch.autocast(q.device.type, enabled=False):
-        cut = [_cut(x.to(wide), chunk) for x in (q, k, v, a, b, log_decay)]
+        cut = [whole_chunks(x.to(wide), chunk) for x in (q, k, v, a, b, log_decay)]
         y, last = _chunks(cut, start.to(wide))
     return y.transpose(2, 3).flatten(1, 2)[:, :length], last
 
@@ -68,15 +68,10 @@ def naive_delta_by_key(
     return torch.stack(out, 1), memory
 
 
-def _cut(x: Tensor, chunk: int) -> Tensor:
-    """(B, T, H, X) -> (B, m, H, c, X). Steps of padding change nothing: they neither decay nor write."""
-    return F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % chunk)).unflatten(1, (-1, chunk)).transpose(2, 3)
-
-
 def _chunks(cut: list[Tensor], state: Tensor) -> tuple[Tensor, Tensor]:
     """The results of all chunks, (B, m, H, c, V), and the last state.
 
-    cut: q, k, v, a, b and log_decay, as `_cut` returns them.
+    cut: q, k, v, a, b and log_decay, as `whole_chunks` returns them.
 
     Decays within a chunk are taken to and from its middle, which halves the largest exponent.
     """

@@ -52,7 +52,6 @@ class ChatTemplate:
 
     def render(self, messages: list[dict[str, str]], variables: Mapping[str, Any]) -> str:
         """Writes a conversation and the beginning of the next answer. Raises UserError where the template fails."""
-        from jinja2 import TemplateError
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -62,7 +61,7 @@ class ChatTemplate:
         given = {**self.tokens, "messages": messages, "add_generation_prompt": True, "tools": None, **variables}
         try:
             return world.from_string(self.source).render(**given)
-        except (TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # a template is a program, and may divide by zero
             raise UserError(f"The chat template in {self.path} cannot be used so ({error}).") from error
 
 
