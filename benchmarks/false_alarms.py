@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import tyro
+from simulated_seeds import GUESS, LEVEL, Case, Cell, Law, measured, rows_of
 
 from levelfield.presets import comparison
 from levelfield.protocols import named_by_share
@@ -52,100 +52,7 @@ from levelfield.studies import (
     miralles2025_table4,
 )
 
-Law = Literal["bell", "unequal", "plateaus", "fail", "places"]
-EXAMPLES = 2_000
-GUESS, LEVEL = 10.0, 60.0  # percent: of guessing, and of an arm that has learnt
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An arm with its true score in percent, or R2 in percent of the variance."""
-
-    task: str
-    model: str
-    protocol: str
-    truth: float
-    at: str = ""
-    metric: str = "accuracy"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A rule and a truth at which it has nothing to decide. decided: what it says of the rows, subject by subject."""
-
-    rule: str
-    truth: str
-    cells: tuple[Cell, ...]
-    decided: Callable[[Sequence[Row]], Sequence[int]]
-    paired: bool = False  # the cells of a model are of the same trained weights
-
-    def has(self, law: Law) -> bool:
-        """Whether seeds may scatter in this way."""
-        return law != "places" or any(self.of_places(cell) for cell in self.cells)
-
-    def of_places(self, cell: Cell) -> bool:
-        """Whether a cell is one of several places of the same trained weights."""
-        return self.paired or cell.at.startswith("length=")
-
-
-def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list[Row]:
-    """A report's rows: noise between seeds, then noise of the test examples."""
-    made = [row for task in {cell.task: None for cell in case.cells} for row in _rules(task, case)]
-    spreads, shifts = {}, {}
-    for cell in case.cells:
-        arm = (cell.task, cell.model, cell.protocol if not case.paired else "")
-        spread = spreads.setdefault(arm, float(10 ** draw.uniform(-1, 1)))
-        fresh = _shifts(law, spread, cell.truth, seeds, draw)
-        paired = case.of_places(cell)
-        shift = shifts.setdefault(arm, fresh) if paired else fresh
-        for seed in range(seeds):
-            share = np.clip((cell.truth + shift[seed]) / 100, 0.0, 0.999)
-            if paired and law == "places":
-                share = _held(cell.truth, draw)
-            elif paired:  # the same weights: what is above guessing at one length is scaled to that of the other
-                share = _scaled(cell.truth, shift[seed])
-            made += _measured(cell, seed, float(share), draw)
-    return made
-
-
-def _scaled(truth: float, shift: float) -> float:
-    return float(np.clip(GUESS + (truth - GUESS) * (1 + shift / 100), 0, 99.9)) / 100
-
-
-def _held(truth: float, draw: np.random.Generator) -> float:
-    """The share of a seed that does as well as any here, or guesses, so that the mean is the truth."""
-    best = max(truth, LEVEL)
-    level = best if draw.random() < (truth - GUESS) / (best - GUESS) else GUESS
-    return float(np.clip(level + draw.normal(0, 0.2), 0, 99.9)) / 100
-
-
-def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.Generator) -> np.ndarray:
-    """The deviations of `seeds` runs, in points: (seeds,)."""
-    if law == "plateaus":
-        return 15.0 * draw.choice((-1.0, 1.0), seeds) + draw.normal(0, 0.2, seeds)
-    if law == "fail":
-        return np.where(draw.random(seeds) < 0.5, GUESS - truth, 0.0) + draw.normal(0, 0.2, seeds)
-    return draw.normal(0, spread if law == "unequal" else 1.0, seeds)
-
-
-def _measured(cell: Cell, seed: int, share: float, draw: np.random.Generator) -> Iterator[Row]:
-    run = f"{cell.task}-{cell.model}-{cell.protocol}-{seed}" + (f"-{cell.at}" if cell.at.startswith("kernel") else "")
-    row = Row(run=run, task=cell.task, model=cell.model, protocol=cell.protocol, seed=seed, metric=cell.metric)
-    if cell.metric == "r2":
-        yield row | Row(split="test", value=float(draw.normal(share, 0.002)), stderr=0.002, n=EXAMPLES)
-        return
-    row |= Row(at=cell.at) if cell.at else Row()
-    yield row | Row(split="test", value=draw.binomial(EXAMPLES, share) / EXAMPLES, n=EXAMPLES)
-    if cell.at.startswith("kernel"):
-        yield Row(run=run, split="val", metric="accuracy", value=draw.binomial(EXAMPLES, share) / EXAMPLES)
-
-
-def _rules(task: str, case: Case) -> list[Row]:
-    """The row of the rule that guesses, which in regression explains nothing."""
-    metric = next(cell.metric for cell in case.cells if cell.task == task)
-    rule = Row(task=task, protocol="none", model="chance", metric=metric, split="test", n=EXAMPLES)
-    return [rule | Row(value=0.0 if metric == "r2" else GUESS / 100)]
 
 
 def findings(study: object) -> Callable[[Sequence[Row]], list[int]]:
@@ -332,7 +239,7 @@ def guessing(reports: int, draw: np.random.Generator) -> int:
     rules = [
         Row(task=c.task, protocol="none", model="chance", metric="accuracy", split="test", value=0.1) for c in tasks
     ]
-    made = ([*rules, *(row for c in tasks for row in _measured(c, 0, GUESS / 100, draw))] for _ in range(reports))
+    made = ([*rules, *(row for c in tasks for row in measured(c, 0, GUESS / 100, draw))] for _ in range(reports))
     return sum(any(_guessed(rows)) for rows in made)
 
 
