@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, final
 
+from levelfield.spec.literals import check_literals
 from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task
@@ -88,6 +89,9 @@ class ReportView:
     metric: str = "accuracy"
     axis: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        check_literals(self)
 
 
 @dataclass(frozen=True)
