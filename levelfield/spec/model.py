@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from levelfield.spec.errors import UserError
 from levelfield.spec.literals import check_literals
+from levelfield.spec.own_code import OwnCode
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -26,7 +27,7 @@ class ParamRule:
 
 
 @dataclass(frozen=True)
-class MixerConfig(ABC):
+class MixerConfig(ABC, OwnCode):
     """What moves information along the sequence: it builds a module (x (B, T, D), mask (B, T) or None) -> (B, T, D).
 
     The mask is True at real steps, whose outputs must not depend on padding. A mixer does not know the training length:

@@ -1,4 +1,4 @@
-"""Finds the part of a user's file that a task is made of, so that other code is another task, with other arrays.
+"""Finds the part of a user's file that a task, mixer, objective or probe is made of, so that other code is another one.
 
 That part is the text of the class and of the statements that define what it uses, at any depth, with the files beside
 it that these import. A study may stand in the same file: what it changes of its runs leaves the task as it was. Text,
@@ -17,8 +17,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.user_source import beside
 
 
@@ -52,6 +53,19 @@ def code_sha256(cls: type) -> str:
     imported = beside(str(file.path), own, file.root)
     texts = [own, *(file.others.get(path, content) for path, content in imported.items())]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+class OwnCode(ReadsFiles):
+    """A value of which a user may write the class, whose code is then part of its identity."""
+
+    @property
+    def own_parts(self) -> Mapping[str, Any]:
+        """The hash of the code of a class in a user's file.
+
+        Of a class that ships or is installed, name and version say what its code does.
+        """
+        found = code_sha256(type(self))
+        return {"code_sha256": found} if found else {}
 
 
 def part(source: bytes, name: str) -> bytes:

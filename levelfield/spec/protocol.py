@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from levelfield.spec.errors import UserError
 from levelfield.spec.literals import check_literals
 from levelfield.spec.model import Model
+from levelfield.spec.own_code import OwnCode
 from levelfield.spec.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Objective(ABC):
+class Objective(ABC, OwnCode):
     """What a phase optimises. `objectives` implements the kinds there are; this base needs no torch."""
 
     def __post_init__(self) -> None:

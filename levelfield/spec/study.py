@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, final
 
 from levelfield.spec.literals import check_literals
+from levelfield.spec.own_code import OwnCode
 from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task
@@ -95,7 +96,7 @@ class ReportView:
 
 
 @dataclass(frozen=True)
-class Probe(ABC):
+class Probe(ABC, OwnCode):
     """A measurement on a trained model, which yields rows. It neither trains nor writes files."""
 
     name: ClassVar[str]
