@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from levelfield.spec.errors import UserError
-from levelfield.spec.literals import check_literals
-from levelfield.spec.own_code import OwnCode
+from levelfield.spec.errors import UserError, check_literals
+from levelfield.spec.identity import OwnCode
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn

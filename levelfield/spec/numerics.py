@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from levelfield.spec.errors import UserError
-from levelfield.spec.literals import check_literals
+from levelfield.spec.errors import UserError, check_literals
 
 Precision = Literal["float32", "tf32", "bf16"]
 

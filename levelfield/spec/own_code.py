@@ -17,9 +17,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from levelfield.spec.identity import ReadsFiles
+from levelfield.spec.identity import HASHES_OF_CODE
 from levelfield.spec.user_source import beside
 
 
@@ -53,19 +53,6 @@ def code_sha256(cls: type) -> str:
     imported = beside(str(file.path), own, file.root)
     texts = [own, *(file.others.get(path, content) for path, content in imported.items())]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
-
-
-class OwnCode(ReadsFiles):
-    """A value of which a user may write the class, whose code is then part of its identity."""
-
-    @property
-    def own_parts(self) -> Mapping[str, Any]:
-        """The hash of the code of a class in a user's file.
-
-        Of a class that ships or is installed, name and version say what its code does.
-        """
-        found = code_sha256(type(self))
-        return {"code_sha256": found} if found else {}
 
 
 def part(source: bytes, name: str) -> bytes:
@@ -115,3 +102,6 @@ def _mentioned(node: ast.stmt) -> Iterable[str]:
 def _first(node: ast.stmt) -> int:
     """Returns the line on which a statement begins, with its decorators."""
     return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+
+
+HASHES_OF_CODE.append(code_sha256)

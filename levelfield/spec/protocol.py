@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from levelfield.spec.errors import UserError
-from levelfield.spec.literals import check_literals
+from levelfield.spec.errors import UserError, check_literals
+from levelfield.spec.identity import OwnCode
 from levelfield.spec.model import Model
-from levelfield.spec.own_code import OwnCode
 from levelfield.spec.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import derive_seed
-from levelfield.spec.literals import check_literals
 
 Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, final
 
-from levelfield.spec.literals import check_literals
-from levelfield.spec.own_code import OwnCode
+from levelfield.spec.errors import check_literals
+from levelfield.spec.identity import OwnCode
 from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task

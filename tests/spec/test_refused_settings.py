@@ -29,7 +29,7 @@ from levelfield.spec import (
     Task,
     UserError,
 )
-from levelfield.spec.literals import check_literals
+from levelfield.spec.errors import check_literals
 from levelfield.tasks.listops import ListOps
 
 
