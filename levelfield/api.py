@@ -13,12 +13,13 @@ it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from levelfield import report
 from levelfield.engine import audit as auditing
@@ -32,7 +33,7 @@ from levelfield.report.audit.reading import Reading
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Numerics, Row, Study, Task, no_progress
+from levelfield.spec import Effort, MixerConfig, Numerics, Row, Study, Task, UserError, no_progress
 from levelfield.spec.numerics import PLAIN
 from levelfield.user.mixer import user_mixer
 from levelfield.user.own_data import OwnData, report_name
@@ -78,8 +79,9 @@ class Choices(TypedDict, total=False):
     """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
 
     seeds, steps, width, depth, lr, batch: as of `options.Options`. numerics: how runs are computed, which is in this
-    process alone. device: as of `execute`. out, data, to: folders of the runs, of the prepared data and of the report;
-    by default `runs`, `data` and `report`.
+    process alone. device: as of `execute`. runs_dir, data, report_dir: folders of the runs, of the prepared data and of
+    the report; by default `runs`, `data` and `report`. out, to: earlier names of runs_dir and report_dir, which warn
+    and go on working until the next release.
     """
 
     seeds: int | None
@@ -90,9 +92,14 @@ class Choices(TypedDict, total=False):
     batch: int | None
     numerics: Numerics
     device: str
-    out: Path | str
+    runs_dir: Path | str
     data: Path | str
+    report_dir: Path | str
+    out: Path | str
     to: Path | str
+
+
+RENAMED = {"out": "runs_dir", "to": "report_dir"}
 
 
 def compare(
@@ -109,7 +116,7 @@ def compare(
     """Trains a mixer beside baselines of equal parameters at equal budget, and reports.
 
     mixer: an nn.Module class mapping (B, T, D) to (B, T, D), "FILE.py:Class", "package.module:Class" or the name of a
-    mixer. settings: for its constructor.
+    mixer. settings: for the constructor of a class; a name has them in it, as "attention(heads=8)".
     tasks, protocols, baselines: names, or text with names between commas or blanks; a task may be an
     `OwnData`. By default tasks are listops, recall and pathfinder, protocols scratch and spt_masked, baselines
     attention, s4 and conv.
@@ -117,15 +124,12 @@ def compare(
     choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
     """
-    config = (
-        by_name.mixer(mixer, comparison.BASELINES)
-        if isinstance(mixer, str)
-        else user_mixer(mixer, dict(settings or {}))
-    )
+    choices = _renamed("compare", choices, Choices.__annotations__)
+    config = _config(mixer, dict(settings or {}))
     options = _options(tasks, protocols, baselines, choices)
     study = tuning.with_search(comparison.compare(config, options), trials)
     study = computed(study, choices.get("numerics", PLAIN))
-    out = Path(choices.get("out", "runs"))
+    out = Path(choices.get("runs_dir", "runs"))
     run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
@@ -138,8 +142,32 @@ def compare(
     run_all(study, effort, out)
     results = store.read(out, study.name, effort, runs=index.runs)
     name = report_name(study.name, effort, {run.task for run in asked})
-    files = report.build(study, effort, results, Path(choices.get("to", "report")) / name)
+    files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
     return Comparison(results.rows, results.ledgers, files)
+
+
+def _config(mixer: type[nn.Module] | str, settings: dict[str, Any]) -> MixerConfig:
+    """Returns the mixer of a class or name. Raises UserError for a name with settings beside it."""
+    if not isinstance(mixer, str):
+        return user_mixer(mixer, settings)
+    if settings:
+        inside = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise UserError(f"settings= is for a class: write them into the name, '{mixer.partition('(')[0]}({inside})'.")
+    return by_name.mixer(mixer, comparison.BASELINES)
+
+
+def _renamed(function: str, choices: Choices, known: Collection[str]) -> Choices:
+    """Returns the keywords by their names of today, and warns of earlier ones. Raises TypeError for unknown ones."""
+    if unknown := sorted(choices.keys() - set(known)):
+        raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'")
+    now: dict[str, Any] = {name: value for name, value in choices.items() if name not in RENAMED}
+    for old in sorted(choices.keys() & RENAMED.keys()):
+        new = RENAMED[old]
+        if new in choices:
+            raise TypeError(f"{function}() got both '{new}' and its earlier name '{old}'")
+        warnings.warn(f"{function}({old}=...) is now {function}({new}=...)", DeprecationWarning, stacklevel=3)
+        now[new] = choices[old]
+    return cast(Choices, now)
 
 
 def _options(
@@ -148,9 +176,7 @@ def _options(
     baselines: Sequence[str] | str,
     choices: Choices,
 ) -> Options:
-    """Returns what is compared. Raises TypeError for a keyword that `compare` does not have."""
-    if unknown := sorted(choices.keys() - Choices.__annotations__.keys()):
-        raise TypeError(f"compare() got an unexpected keyword argument '{unknown[0]}'")
+    """Returns what is compared."""
     return Options(
         tasks=_listed(tasks),
         protocols=_listed(protocols),
@@ -197,10 +223,9 @@ def audit(
     this process, and the same call continues where it was stopped. Raises UserError for data without a target, and
     without models for a task of which rules say nothing.
     """
-    if unknown := sorted(choices.keys() - {"device", "out", "data", "to"}):
-        raise TypeError(f"audit() got an unexpected keyword argument '{unknown[0]}'")
+    choices = _renamed("audit", choices, {"device", "data", *RENAMED, *RENAMED.values()})
     task = find_task(source) if isinstance(source, str) else source
-    place = auditing.Place(Path(choices.get("out", "runs")), Path(choices.get("data", "data")))
+    place = auditing.Place(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited
     if without_models:
@@ -209,5 +234,5 @@ def audit(
     if not without_models:
         _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
     rows = auditing.collect(task, effort, place)
-    files = page.build(rows, Path(choices.get("to", "report")) / auditing.report_name(task, effort))
+    files = page.build(rows, Path(choices.get("report_dir", "report")) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

@@ -7,6 +7,8 @@ scores.mean, scores.stderr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -100,21 +102,30 @@ def evaluate(
     batches k, k + n, k + 2 n and so on alone, and gives 0 to all other examples. Where these are fewer than for k = 0,
     the first batch is computed once more, for nothing: processes among which a network is sharded compute together.
     """
-    was_training = net.training
-    net.eval()
     ranked = torch.from_numpy(np.argsort(split.examples.longest, kind="stable"))
     values, weights, sound = np.zeros(len(split)), np.zeros(len(split)), np.ones(len(split), bool)
     batches = list(enumerate(ranked.split(batch)))
     own = batches[turn[0] :: turn[1]]
-    for number, indices in own + batches[: len(batches[:: turn[1]]) - len(own)]:
-        scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
-        if number % turn[1] != turn[0]:
-            continue
-        values[indices.numpy()] = scores.values.cpu().numpy()
-        weights[indices.numpy()] = scores.weights.cpu().numpy()
-        sound[indices.numpy()] = scores.sound.cpu().numpy()
-    net.train(was_training)
+    with _in_eval_mode(net):
+        for number, indices in own + batches[: len(batches[:: turn[1]]) - len(own)]:
+            scores = validation_scores(net, split.gather(indices), objective, spec, generator(seed, "evaluate", number))
+            if number % turn[1] != turn[0]:
+                continue
+            values[indices.numpy()] = scores.values.cpu().numpy()
+            weights[indices.numpy()] = scores.weights.cpu().numpy()
+            sound[indices.numpy()] = scores.sound.cpu().numpy()
     return SplitScores(values, weights, sound)
+
+
+@contextmanager
+def _in_eval_mode(net: torch.nn.Module) -> Iterator[None]:
+    """Puts a network into eval mode meanwhile, and back also where an error ends it."""
+    was_training = net.training
+    net.eval()
+    try:
+        yield
+    finally:
+        net.train(was_training)
 
 
 def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator) -> Scores:

@@ -129,7 +129,10 @@ RECIPE = Recipe(
 SCRATCH = Protocol("scratch", (Phase(Classify(), RECIPE),))
 SPT = Protocol(
     "spt_masked",
-    (Phase(Masked(0.1), replace(RECIPE, budget=Duration(4000, "steps"))), Phase(Classify(), RECIPE, start="previous")),
+    (
+        Phase(Masked(ratio=0.1), replace(RECIPE, budget=Duration(4000, "steps"))),
+        Phase(Classify(), RECIPE, start="previous"),
+    ),
 )
 ENRICHED = Protocol("enriched", (Phase(Classify(), RECIPE, augment=True),))
 TASKS = (Toy("listops", 200), Toy("image", 1024))

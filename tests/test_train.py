@@ -12,6 +12,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import train as training
 from levelfield.data.batches import SplitOnDevice, order
+from levelfield.evaluate import evaluate
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator, seeded
@@ -242,3 +243,19 @@ def test_it_learns():
     state = State(causal, make_optimizer(causal, plan.recipe, {}))
     losses = [m.loss for m in train(state, plan, split, 0, lambda: 0.0)]
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_network_is_in_its_mode_again_after_an_evaluation_that_fails(training: bool):
+    state, _, split = setup(recipe(), 1)
+    state.net.train(training)
+    with pytest.raises(ZeroDivisionError):
+        evaluate(state.net, split, Failing(), TASK.input, batch=8, seed=0)
+    assert state.net.training == training
+    evaluate(state.net, split, Classify(), TASK.input, batch=8, seed=0)
+    assert state.net.training == training
+
+
+class Failing(Classify):
+    def score(self, outputs: Any, batch: Any, shown: Any, spec: Any) -> Any:
+        raise ZeroDivisionError

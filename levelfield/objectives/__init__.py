@@ -6,7 +6,7 @@
     ClassifySteps()                a label at each step that asks for one
     Masked(ratio=0.5)              hide steps, predict them (denoising)
     Causal()                       predict the next step
-    Sum((Classify(), Masked(0.3, random=1/3, scope="all")))     several heads on one forward pass
+    Sum((Classify(), Masked(ratio=0.3, random=1/3, scope="all")))     several heads on one forward pass
 
 Masked and causal losses follow amos2025 as its code does it (all selected steps are hidden, none kept; one mask for all
 channels of a step); the sum follows miralles2025, section 3 and appendix A.4. Letters: B examples, T steps, C channels
@@ -205,6 +205,7 @@ class Masked(StepObjective):
     key = "denoise"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.ratio < 1 or not 0 <= self.random <= 1 or self.block < 1:
             raise UserError("Masked needs 0 < ratio < 1, 0 <= random <= 1 and block >= 1.")
 
@@ -262,6 +263,9 @@ class Sum(Trainable):
     by: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.of:
+            raise UserError("Sum takes one objective or more, the first of which is scored.")
         if sum(p.masks_inputs for p in self.of) > 1 or len({p.key for p in self.of}) < len(self.of):
             raise UserError("Sum takes objectives of different kinds, at most one of which hides steps.")
         if self.by and len(self.by) != len(self.of):

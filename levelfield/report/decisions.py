@@ -56,11 +56,11 @@ class Seeds:
 
     @property
     def mean(self) -> float:
-        return fmean(self.values)
+        return fmean(self.values) if self.values else math.nan
 
     @property
     def median(self) -> float:
-        return median(self.values)
+        return median(self.values) if self.values else math.nan
 
     @property
     def variance(self) -> float:
@@ -69,6 +69,8 @@ class Seeds:
 
     def __str__(self) -> str:
         """Returns "41.3 % (40.9 to 44.0 over 3 seeds)", marked where a page has its rows."""
+        if not self.values:
+            return "no score"
         text = f"{self.median:.1f} %"
         if len(self.values) > 1:
             text += f" ({min(self.values):.1f} to {max(self.values):.1f} over {len(self.values)} seeds{self._lost})"
@@ -120,7 +122,7 @@ class Question(Protocol):
         ...
 
     def seen(self) -> int:
-        """1 or -1: what the numbers say where each is taken as exact."""
+        """1 or -1: what the numbers say where each is taken as exact; 0 where there are none."""
         ...
 
     def span(self) -> Span | None:
@@ -145,6 +147,7 @@ class Contrast:
 
     @property
     def value(self) -> float:
+        """NaN where an arm has no score, such as one without a seed in common with the others."""
         return sum(weight * arm.mean for weight, arm in self.terms)
 
     @property
@@ -169,6 +172,8 @@ class Contrast:
         return marked(text, computed(self.led))
 
     def seen(self) -> int:
+        if math.isnan(self.value):
+            return 0
         return 1 if self.value > self.against else -1
 
     def decide(self, level: float) -> int:
@@ -188,7 +193,7 @@ class Contrast:
 
     @property
     def _few(self) -> bool:
-        return any(arm.trained and len(arm.values) < FEWEST for _, arm in self.terms)
+        return any(len(arm.values) < (FEWEST if arm.trained else 1) for _, arm in self.terms)
 
     @property
     def _steady(self) -> bool:
@@ -272,9 +277,16 @@ class Flipped:
 
 @dataclass(frozen=True)
 class Every:
-    """More where every part is more, which costs nothing; less where some part is less, of which there are several."""
+    """More where every part is more, which costs nothing; less where some part is less, of which there are several.
+
+    Raises ValueError without parts, as nothing would be more.
+    """
 
     parts: tuple[Question, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("Every() asks nothing: give one question or more.")
 
     def decide(self, level: float) -> int:
         if all(part.decide(level) > 0 for part in self.parts):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,6 +26,7 @@ from levelfield.files import atomic, disk_errors
 from levelfield.runs.processes import ALONE, Group
 from levelfield.train import State
 
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)-\w+\.safetensors")
 _NUMBERS = [f.name for f in fields(State) if f.name not in ("net", "optimizer", "best")]
 
 
@@ -89,8 +91,9 @@ def latest(where: Path) -> tuple[Saved | None, list[str]]:
 
 
 def listing(where: Path) -> list[Path]:
-    """Returns the files of all checkpoints, the newest first: by phase, then by step."""
-    return sorted(where.glob("checkpoint-*.safetensors"), key=lambda p: p.name.split("-")[1:3], reverse=True)
+    """Returns the files of all checkpoints, the newest first: by phase, then by step, as numbers."""
+    named = [(found, path) for path in where.glob("checkpoint-*") if (found := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(named, key=lambda each: tuple(map(int, each[0].groups())), reverse=True)]
 
 
 def _parse(content: bytes) -> Saved:

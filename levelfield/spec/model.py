@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
+from levelfield.spec.identity import OwnCode
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -25,7 +26,7 @@ class ParamRule:
 
 
 @dataclass(frozen=True)
-class MixerConfig(ABC):
+class MixerConfig(ABC, OwnCode):
     """What moves information along the sequence: it builds a module (x (B, T, D), mask (B, T) or None) -> (B, T, D).
 
     The mask is True at real steps, whose outputs must not depend on padding. A mixer does not know the training length:
@@ -38,6 +39,9 @@ class MixerConfig(ABC):
     complexity: ClassVar[str] = ""  # of moving information between steps, in T, D and settings: "T^2 D", "T D state"
     directions: ClassVar[frozenset[str]] = frozenset({"causal", "bidirectional"})
     opaque: ClassVar[bool] = False  # True for unknown code, which may read or keep values while FLOPs are counted
+
+    def __post_init__(self) -> None:
+        check_literals(self)
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
@@ -88,7 +92,8 @@ class Block:
     """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one.
 
     parallel: both parts read the block's input, x + mixer(norm(x)) + feedforward(norm(x)), each with a norm of its own
-    (GPT-NeoX: Black et al. 2022, section 2.1). Raises UserError for a parallel block with norms after the sums.
+    (GPT-NeoX: Black et al. 2022, section 2.1). Raises UserError for a parallel block with norms after the sums, an
+    unknown norm or activation, and a dropout that is not at least 0 and below 1.
     """
 
     norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
@@ -102,13 +107,19 @@ class Block:
     parallel: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        check_literals(self)
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"A block with dropout={self.dropout} lets nothing through: give 0 or more, and below 1.")
         if self.parallel and not self.prenorm:
             raise UserError("A parallel block has no norm after its sums: leave prenorm at True.")
 
 
 @dataclass(frozen=True)
 class Model:
-    """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value."""
+    """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value.
+
+    Raises UserError for unknown positions, pooling or pair.
+    """
 
     mixers: tuple[MixerConfig, ...]
     depth: int
@@ -121,6 +132,9 @@ class Model:
     head_hidden: int = 0  # 0: one linear map; else linear, ReLU, linear
     pair: Literal["concat", "interaction"] = "concat"  # two documents x, y: the head sees [x, y] or [x, y, x*y, x-y]
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        check_literals(self)
 
     @property
     def label(self) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
 
 Precision = Literal["float32", "tf32", "bf16"]
 
@@ -24,7 +24,7 @@ Precision = Literal["float32", "tf32", "bf16"]
 class Numerics:
     """How the products, the blocks and the batches of a run are computed.
 
-    Raises UserError below one part or one process.
+    Raises UserError for an unknown precision, and below one part or one process.
 
     precision: float32; tf32, whose matrix products read 10 bits of each factor's fraction, on NVIDIA GPUs only; or
     bf16, whose products and activations are bfloat16 by torch's autocast. Parameters, optimizer state, losses, norms,
@@ -47,6 +47,7 @@ class Numerics:
     by_length: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        check_literals(self)
         if self.accumulate < 1:
             raise UserError(f"A batch cannot be split into accumulate={self.accumulate} parts: give 1 or more.")
         if self.nproc < 1:

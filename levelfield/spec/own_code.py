@@ -1,4 +1,4 @@
-"""Finds the part of a user's file that a task is made of, so that other code is another task, with other arrays.
+"""Finds the part of a user's file that a task, mixer, objective or probe is made of, so that other code is another one.
 
 That part is the text of the class and of the statements that define what it uses, at any depth, with the files beside
 it that these import. A study may stand in the same file: what it changes of its runs leaves the task as it was. Text,
@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from levelfield.spec.identity import HASHES_OF_CODE
 from levelfield.spec.user_source import beside
 
 
@@ -101,3 +102,6 @@ def _mentioned(node: ast.stmt) -> Iterable[str]:
 def _first(node: ast.stmt) -> int:
     """Returns the line on which a statement begins, with its decorators."""
     return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+
+
+HASHES_OF_CODE.append(code_sha256)

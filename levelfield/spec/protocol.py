@@ -1,6 +1,6 @@
 """Defines a protocol: phases of training, each an objective and a recipe.
 
-Protocol("spt_masked", (Phase(Masked(0.15), pretraining), Phase(Classify(), finetuning, start="previous")))
+Protocol("spt_masked", (Phase(Masked(ratio=0.15), pretraining), Phase(Classify(), finetuning, start="previous")))
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
+from levelfield.spec.identity import OwnCode
 from levelfield.spec.model import Model
 from levelfield.spec.recipe import Recipe
 
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Objective(ABC):
+class Objective(ABC, OwnCode):
     """What a phase optimises. `objectives` implements the kinds there are; this base needs no torch."""
+
+    def __post_init__(self) -> None:
+        check_literals(self)
 
     @property
     def direction(self) -> str | None:
@@ -38,6 +42,9 @@ class Head:
     per: Literal["sequence", "step", "decoded"]  # decoded: for every step, from the pooled state of the sequence
     documents: int = 1
 
+    def __post_init__(self) -> None:
+        check_literals(self)
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -51,6 +58,7 @@ class Phase:
     fraction: float = field(default=1.0, metadata={"version": 2})
 
     def __post_init__(self) -> None:
+        check_literals(self)
         if not 0 < self.fraction <= 1:
             raise UserError(
                 f"A phase cannot train on fraction={self.fraction} of the data: give more than 0, at most 1."

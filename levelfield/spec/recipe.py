@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import derive_seed
 
 Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
@@ -18,12 +18,16 @@ Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 
 @dataclass(frozen=True)
 class Duration:
-    """How long, with its unit; `resolve` turns it into optimizer steps, once. Raises UserError below 0."""
+    """How long, with its unit; `resolve` turns it into optimizer steps, once.
+
+    Raises UserError below 0, and for an unknown unit.
+    """
 
     value: float
     unit: Unit
 
     def __post_init__(self) -> None:
+        check_literals(self)
         if not 0 <= self.value < math.inf:
             raise UserError(f"A duration of {self} cannot be: give 0 or more.")
 
@@ -56,8 +60,10 @@ class Recipe:
     is better for the patience if it is above the last better one by more than `least_gain`: among noisy scores, the
     best of many creeps up for ever. Before `patience_after`, validations without a better score do not count.
     `enough` is a validation score at which training ends, since nothing is left to learn.
-    Raises UserError for a batch below 1, a learning rate that is not a finite number above 0, cuts without a patience
-    or of a schedule that falls by itself, a `least_gain` below 0 or without a patience, and an `enough` that is NaN.
+    Raises UserError for an unknown schedule, a batch that is no whole number of 1 or more, a learning rate or a `clip`
+    that is not a finite number above 0, a weight decay that is not finite and 0 or more, betas that are not at least 0
+    and below 1, a patience below 1, cuts without a patience or of a schedule that falls by itself, a `least_gain` below
+    0 or without a patience, and an `enough` that is NaN.
     """
 
     lr: float
@@ -83,10 +89,31 @@ class Recipe:
     enough: float | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        check_literals(self)
+        self._check_steps()
+        self._check_ends()
+
+    def _check_steps(self) -> None:
+        """Raises UserError for numbers by which no step, or a step away from the goal, would be taken."""
+        if not isinstance(self.batch, int):
+            raise UserError(f"A recipe with batch={self.batch} cannot be: give a whole number of examples.")
         if self.batch < 1:
             raise UserError(f"A recipe with batch={self.batch} trains on nothing: give 1 or more.")
         if not 0 < self.lr < math.inf:
             raise UserError(f"A recipe with lr={self.lr} cannot train: give a finite learning rate above 0.")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise UserError(
+                f"A recipe with clip={self.clip} turns or stops the gradient: give a finite norm above 0, or None."
+            )
+        if not 0 <= self.weight_decay < math.inf:
+            raise UserError(f"A recipe with weight_decay={self.weight_decay} cannot be: give a finite 0 or more.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"A recipe with betas={self.betas} cannot average: give two numbers from 0 to below 1.")
+
+    def _check_ends(self) -> None:
+        """Raises UserError for numbers by which training would never end, or end before it begins."""
+        if self.patience is not None and self.patience < 1:
+            raise UserError(f"A recipe with patience={self.patience} has none: give 1 or more validations, or None.")
         if self.cuts < 0 or (self.cuts and (self.patience is None or self.schedule != "constant")):
             raise UserError(f"A recipe with cuts={self.cuts} needs a patience and schedule='constant'.")
         if not 0 <= self.least_gain < math.inf or (self.least_gain and self.patience is None):

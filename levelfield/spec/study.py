@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, final
 
+from levelfield.spec.errors import check_literals
+from levelfield.spec.identity import OwnCode
 from levelfield.spec.recipe import Search
 from levelfield.spec.run import Run
 from levelfield.spec.task import SplitName, Task
@@ -89,9 +91,12 @@ class ReportView:
     axis: str = ""
     note: str = ""
 
+    def __post_init__(self) -> None:
+        check_literals(self)
+
 
 @dataclass(frozen=True)
-class Probe(ABC):
+class Probe(ABC, OwnCode):
     """A measurement on a trained model, which yields rows. It neither trains nor writes files."""
 
     name: ClassVar[str]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelfield.spec.archive import Archive
 from levelfield.spec.contents import contents
-from levelfield.spec.errors import UserError
+from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.io_types import Input, Label, LabelSet, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
@@ -72,6 +72,9 @@ class Task(ABC, ReadsFiles):
     pooling: ClassVar[Literal["mean", "last"]] = "mean"  # what answers: all steps, or the last one or its state
     hidden: ClassVar[float] = 0.5  # share of steps that masked pretraining hides (amos2025, section 2: of pictures)
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
+
+    def __post_init__(self) -> None:
+        check_literals(self)
 
     @property
     @abstractmethod

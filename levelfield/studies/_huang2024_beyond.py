@@ -234,6 +234,8 @@ class _Read:
 
 def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast]) -> Claim:
     """Compares the cost of a haystack with that of length. apart: by how much more, for each pair of haystacks."""
+    if not read.short[0].values:
+        return Claim(None, f"{name}: no seed has a score in every haystack at every length.")
     (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
     short, long = read.short, read.long
     gap = Contrast((*_mean(long[easy], 1.0), *_mean(long[hard], -1.0)))

@@ -65,6 +65,7 @@ class Bidmc(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.origin == "monash" and self.target not in ZENODO:
             raise UserError(
                 f"The Monash archive has the targets {', '.join(ZENODO)}: '{self.target}' is for PhysioNet's."

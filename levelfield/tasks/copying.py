@@ -58,6 +58,7 @@ class Copying(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (2 <= self.symbols < 65_534 and self.items >= 1 and self.delay >= 1):
             raise UserError("Copying needs 2 to 65,533 symbols, at least one item and a delay of at least one step.")
         if min(self.train, self.val, self.test) < 1:

@@ -83,6 +83,7 @@ class ListOps(Task):
     origin: Literal["generated", "official"] = "generated"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lowest = {"minimum": 1, "max_depth": 2, "max_args": 2, "train": 1, "val": 1, "test": 1}
         for setting, least in lowest.items():
             if getattr(self, setting) < least:

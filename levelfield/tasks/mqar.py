@@ -58,6 +58,7 @@ class MQAR(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.pairs <= self.length // 4:
             raise UserError(
                 f"MQAR with length={self.length} has room for 1 to {self.length // 4} pairs, not {self.pairs}: "

@@ -86,6 +86,7 @@ class Pathfinder(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parameters(self.size, self.difficulty)
         if self.sets == "three" and self.difficulty != "hard":
             raise UserError("sets='three' validates and tests on the hard set: leave difficulty at 'hard'.")

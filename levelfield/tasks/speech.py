@@ -81,6 +81,7 @@ class Speech(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.steps not in NAMES:
             raise UserError(f"Speech has {', '.join(f'{n:,}' for n in NAMES)} steps, not {self.steps:,}.")
         if min(self.train, self.val, self.test) < 1:

@@ -103,8 +103,9 @@ def load_user_mixer(where: str) -> MixerConfig:
     """Loads the mixer of "file.py:Name" or "package.module:Name(setting=value, ...)" with literal values.
 
     Name is an `nn.Module` class, a function that returns a module, or a `MixerConfig`, which is known by its settings
-    and `version` as those that ship are. A file is executed, as `python file.py` would execute it. Raises UserError
-    where the place or name is missing, the import fails, or the class is no `nn.Module` of (x) or (x, mask).
+    and its code; one that is installed, by its `version` as those that ship are. A file is executed, as
+    `python file.py` would execute it. Raises UserError where the place or name is missing, the import fails, or the
+    class is no `nn.Module` of (x) or (x, mask).
     """
     place, call = named.split(where)
     name, settings = parsed(call)

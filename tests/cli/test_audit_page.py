@@ -56,7 +56,9 @@ def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.Captur
     assert "No model was trained, so that nothing is said of range." in capfd.readouterr().out
     (at,) = (here / "report").glob("audit-own_reviews-minutes-??????")
     assert (at / "figures" / "rules.svg").exists() and [each.name for each in (here / "runs").iterdir()] == ["audits"]
-    made = levelfield.audit(OwnData("reviews.csv", text="body", label="stars"), without_models=True, to=here / "again")
+    made = levelfield.audit(
+        OwnData("reviews.csv", text="body", label="stars"), without_models=True, report_dir=here / "again"
+    )
     assert [to_csv([dict(row) for row in made.rows])] == [(at / "rows.csv").read_text()]
     with pytest.raises(SystemExit) as refused:
         main(["audit", "parity", "--without-models"])

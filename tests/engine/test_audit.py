@@ -27,7 +27,9 @@ from levelfield.tasks.reach import Reach
 
 def done(task: Task, at: Path) -> Reading:
     """The audit of a task at `smoke`, run here and now."""
-    found = levelfield.audit(task, "smoke", out=at / "runs", data=at / "data", to=at / "report", device="cpu")
+    found = levelfield.audit(
+        task, "smoke", runs_dir=at / "runs", data=at / "data", report_dir=at / "report", device="cpu"
+    )
     assert {path.name for path in found.files} >= {"report.html", "rows.csv", "badge.svg", "datasheet.md"}
     return Reading.of(found.rows)
 
@@ -86,7 +88,7 @@ def test_two_files_of_one_name_have_a_report_each_and_the_same_file_again_has_it
         file.parent.mkdir(exist_ok=True)
         file.write_text("body,stars\n" + "".join(f"{which} {i},{i % 2}\n" for i in range(40)))
         own = levelfield.OwnData(str(file), text="body", label="stars")
-        places = {"out": tmp_path / "runs", "data": tmp_path / "data", "to": tmp_path / "report"}
+        places = {"runs_dir": tmp_path / "runs", "data": tmp_path / "data", "report_dir": tmp_path / "report"}
         audited = levelfield.audit(own, "smoke", **places, device="cpu")
         small = {"baselines": "conv", "steps": 1, "seeds": 1, "width": 8, "depth": 1}
         compared = levelfield.compare("dlr", [own], "scratch", "smoke", **small, **places, device="cpu")

@@ -186,3 +186,11 @@ def test_taps_are_counted_with_values_and_without() -> None:
             assert x.grad is not None and x.grad.shape == x.shape
         counts.append(counter.total)
     assert counts[0] == counts[1] == pytest.approx(6 * 4 * 2 * 9 * 3, rel=0.1)
+
+
+def test_of_an_empty_batch_there_is_nothing_to_compute() -> None:
+    x, kernel, bias = torch.zeros(0, 5, 16), torch.randn(16, 3), torch.zeros(16)
+    y, *gradients = _with_gradients(causal_depthwise_conv, x, kernel, bias)
+    assert y.shape == x.shape
+    assert [each.shape for each in gradients] == [x.shape, kernel.shape, bias.shape]
+    assert not gradients[1].any()

@@ -147,7 +147,13 @@ def test_the_command_in_a_process_of_its_own_says_the_same(tmp_path: Path):
 
 def test_the_same_class_from_python(tmp_path: Path):
     found = levelfield.compare(
-        Decay, ["recall"], ["scratch"], "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
+        Decay,
+        ["recall"],
+        ["scratch"],
+        "smoke",
+        runs_dir=tmp_path / "runs",
+        data=tmp_path / "data",
+        report_dir=tmp_path / "report",
     )
     models = list(dict.fromkeys(r.get("model") for r in found.rows if r.get("protocol") == "scratch"))
     assert models == ["decay", "attention", "s4", "conv"]
@@ -164,7 +170,13 @@ def test_the_same_class_from_python(tmp_path: Path):
     assert len(counts) == 4
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/done.json")}
     again = levelfield.compare(  # one name needs no list
-        Decay, "recall", "scratch", "smoke", out=tmp_path / "runs", data=tmp_path / "data", to=tmp_path / "report"
+        Decay,
+        "recall",
+        "scratch",
+        "smoke",
+        runs_dir=tmp_path / "runs",
+        data=tmp_path / "data",
+        report_dir=tmp_path / "report",
     )
     assert list(again.rows) == list(found.rows)
     assert before == {p: p.stat().st_mtime_ns for p in before}
@@ -172,13 +184,13 @@ def test_the_same_class_from_python(tmp_path: Path):
 
 def test_from_python_a_comparison_says_how_it_is_computed(tmp_path: Path):
     compare = partial(
-        levelfield.compare, Decay, "recall", "scratch", "smoke", baselines="conv", out=tmp_path, data=tmp_path
+        levelfield.compare, Decay, "recall", "scratch", "smoke", baselines="conv", runs_dir=tmp_path, data=tmp_path
     )
-    found = compare(to=tmp_path / "report", numerics=Numerics(accumulate=2))
+    found = compare(report_dir=tmp_path / "report", numerics=Numerics(accumulate=2))
     assert {row.get("numerics") for row in found.rows if row.get("run")} == {"float32-accumulate2"}
     assert found.page.parent.name.endswith("-float32-accumulate2-smoke")
     with pytest.raises(UserError, match="is for 2 processes, and here is 1"):
-        compare(to=tmp_path / "report", numerics=Numerics(nproc=2))
+        compare(report_dir=tmp_path / "report", numerics=Numerics(nproc=2))
 
 
 def test_arms_are_matched_by_parameters_and_differ_in_nothing_else():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from itertools import combinations
 from typing import get_args
 
@@ -13,6 +14,7 @@ from repository import ROOT
 
 from levelfield.report.decisions import ALPHA, AtMost, Contrast, Every, Flipped, Narrower, Seeds, difference, holm, some
 from levelfield.report.intervals import newcombe
+from levelfield.report.same_weights import contrast
 
 FOLDER = ROOT / "benchmarks"
 if not FOLDER.exists():
@@ -178,3 +180,20 @@ def test_what_is_there_is_found() -> None:
         first, second = (Seeds(tuple(map(float, draw.normal(mean, 1, 3)))) for mean in (60, 50))
         found += difference(first, second).decide(ALPHA / 12) > 0
     assert found > 70
+
+
+def test_no_question_is_more_for_want_of_parts() -> None:
+    for make in (lambda: Every(()), lambda: some([])):
+        with pytest.raises(ValueError, match="asks nothing"):
+            make()
+
+
+def test_places_without_a_common_seed_decide_nothing_and_are_told() -> None:
+    there, here = Seeds((60.0, 61.0, 62.0), numbers=(0, 1, 2)), Seeds((10.0, 11.0, 12.0), numbers=(3, 4, 5))
+    apart = contrast(((1.0, there), (-1.0, here)))
+    assert (apart.decide(ALPHA), apart.seen(), apart.span()) == (0, 0, None)
+    assert math.isnan(apart.value) and str(there.only(())) == "no score"
+    other = contrast(((1.0, there), (-1.0, replace(here, numbers=(0, 1, 2)))))
+    assert holm({"apart": apart, "other": other}) == {"apart": 0, "other": 1}
+    untrained = replace(there.only(()), trained=False)
+    assert difference(untrained, replace(there, trained=False)).decide(ALPHA) == 0

@@ -145,8 +145,10 @@ compiled = partial(jit.compiled, error_model="numpy")  # divisions need no check
 def parallel_for(function: Callable[..., None], blocks: int, *arguments: Any) -> None:
     """Calls function(*arguments, (first, last)) over ranges of blocks, in as many threads as torch would use.
 
-    Tensors are passed as NumPy arrays, also those in NamedTuples.
+    Tensors are passed as NumPy arrays, also those in NamedTuples. Without blocks (an empty batch) it does nothing.
     """
+    if not blocks:
+        return None
     arrays = as_arrays(arguments)
     threads = min(torch.get_num_threads(), blocks)
     if threads == 1:
