@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import EXECUTION, Execution, Folder
+from levelfield.cli.arguments import EXECUTION, Execution, Folder, Switch
 from levelfield.cli.own_options import NO_COLUMNS, Columns
 from levelfield.cli.streams import Say, say
 
@@ -27,7 +27,7 @@ def audit(
     source: Annotated[Positional[str], arg(metavar="DATA")],
     columns: Columns = NO_COLUMNS,
     effort: Literal["smoke", "minutes", "overnight"] = "minutes",
-    without_models: bool = False,
+    without_models: Switch = False,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
 ) -> None:
@@ -46,16 +46,16 @@ def audit(
 
     word = columns.source(source)
     job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)
-    if not audited(find_task(word), job, execution.here, report_dir, say, without_models, track=tracker):
+    if not audited(find_task(word), job, execution.here, report_dir, say, without=without_models, track=tracker):
         raise SystemExit(1)
 
 
 def audited(
-    task: Task, job: Job, placement: Placement, report_dir: Path, say: Say, without_models: bool, *, track: str = ""
+    task: Task, job: Job, placement: Placement, report_dir: Path, say: Say, *, without: bool = False, track: str = ""
 ) -> bool:
     """Measures what is left of the audit and writes its report; returns whether all runs are complete.
 
-    without_models: trains nothing; of models that were trained before, the report tells all the same.
+    without: trains nothing; of models that were trained before, the report tells all the same.
 
     Raises UserError for a dataset that cannot be audited, before anything is trained.
     """
@@ -70,13 +70,13 @@ def audited(
     place = auditing.Place(job.out, job.data)
     study = job.source.load()
     study.runs(job.effort)
-    if without_models:
+    if without:
         auditing.has_rules(task)
     made(report_dir, "--report-dir")
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
     with data_commands.bars() as bar:
         auditing.measure(task, job.effort, place, data_commands.shown(bar))
-    complete = without_models or train_commands.execute(job, study, placement, say, track=track)
+    complete = without or train_commands.execute(job, study, placement, say, track=track)
     rows = auditing.collect(task, job.effort, place)
     write_rows(auditing.folder(task, job.effort, place) / "rows.jsonl", rows)
     found = Reading.of(rows)

@@ -277,7 +277,7 @@ def test_lengths_and_names() -> None:
     ("settings", "told"),
     [
         ({"size": 48}, "no size 48"),
-        ({"difficulty": "harder"}, "no difficulty 'harder'"),
+        ({"difficulty": "harder"}, "no difficulty='harder': did you mean 'hard'?"),
         ({"sets": "three", "difficulty": "easy"}, "leave difficulty"),
         ({"train": 0}, "at least one image"),
         ({"size": 16, "origin": "official"}, "no official"),
