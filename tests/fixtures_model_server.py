@@ -16,7 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import pytest
 
 Fault = Literal[
     "good",
@@ -249,3 +252,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(raw.data)))
         self.end_headers()
         self.wfile.write(raw.data)
+
+
+@contextmanager
+def serving_here(
+    says: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> Iterator[ModelServer]:
+    """Runs the server for commands that are given in a folder, without a key in the environment."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with serving_model(says, **more) as server:
+        yield server

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import flat_files
 import pytest
+import refusals
 
 from levelfield.cli.app import main
 from levelfield.engine import pool
@@ -113,12 +114,7 @@ def undisturbed(stage: Stage, seed: int) -> dict[str, bytes]:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Returns the sentence with which the toy study of the current folder is refused on an engine."""
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "toys.py", "--effort", "smoke", "--device", "cpu", *words])
-    assert stop.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1, shown
-    return shown
+    return refusals.refused(capsys, "run", "toys.py", "--effort", "smoke", "--device", "cpu", *words)
 
 
 def answers(runs: str, *words: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from refusals import refused
 
 from levelfield import protocols, tasks
 from levelfield.cli import interrupts, run_screen, train_commands
@@ -46,16 +47,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.write_index(job.out, StudyIndex.of("toys", "minutes", runs))
     assert [attempt(run, job, ()) for run in runs] == [("done", "")] * 2
     return folder
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The sentence on standard error of a command that ends with exit code 2."""
-    with pytest.raises(SystemExit) as stop:
-        main(words)
-    assert stop.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1, shown
-    return shown
 
 
 @pytest.mark.parametrize(

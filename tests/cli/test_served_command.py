@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fixtures_model_server import ModelServer, serving_model
+import refusals
+from fixtures_model_server import ModelServer, serving_here
 from toy_reader import knows
 
 from levelfield.cli import app
@@ -25,9 +26,7 @@ FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "4", "--tokeni
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with serving_model(knows) as found:
+    with serving_here(knows, tmp_path, monkeypatch) as found:
         yield found
 
 
@@ -36,13 +35,7 @@ def ruler(server: ModelServer, *words: str) -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
-    """The sentence on standard error of a command that ends with exit code 2."""
-    with pytest.raises(SystemExit) as stop:
-        ruler(server, *words)
-    assert stop.value.code == 2
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1, shown
-    return shown
+    return refusals.refused(capsys, "ruler", server.url, *FEW, *words)
 
 
 def test_it_asks_stores_and_reports_and_keeps_the_key_to_itself(
