@@ -149,12 +149,12 @@ class Prediction:
 
     @property
     def essays(self) -> str:
-        """The name of the essays that its prompt is made of; "" for a prompt without any."""
+        """The name, and hash, of the essays that its prompt is made of; "" for a prompt without any."""
         return str(self.slices.get(ESSAYS, ""))
 
     @property
     def texts(self) -> tuple[str, str]:
-        """What tells the texts of its prompt apart: the name of the essays, and the hash of the user's file.
+        """What tells the texts of its prompt apart: what names the essays, and the hash of the user's file.
 
         "" for prompts without either, and for the file also in lines that are older than its hash.
         """

@@ -11,6 +11,7 @@ Files may be packed with xz. Licences of what ships: texts/LICENCES.md.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import lzma
@@ -39,8 +40,8 @@ class Sources:
 
     @property
     def haystack(self) -> str:
-        """A short name of the essays."""
-        return "emerson" if self.essays is None else Path(self.essays).name
+        """A short name of the essays, with a hash of the words of those that do not ship: "mine.txt 3f0c9a1e"."""
+        return "emerson" if self.essays is None else f"{Path(self.essays).name} {_hash(self.essays)}"
 
     def check(self) -> None:
         """Raises UserError if a named file is missing. Reads essays and words, and only looks for the others."""
@@ -61,6 +62,11 @@ def essays(source: str | None) -> tuple[str, ...]:
     if len(words) < 100:
         raise UserError(f"{source} holds {len(words)} words: give a file or folder of essays.")
     return words
+
+
+@cache
+def _hash(source: str) -> str:
+    return hashlib.sha256(" ".join(essays(source)).encode()).hexdigest()[:8]
 
 
 @cache

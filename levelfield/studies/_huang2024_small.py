@@ -129,11 +129,11 @@ def _trunk(model: Model) -> int:
     return ledger.parameters(Network(model, SMALLEST, (), mask_flag=False, seed=0))["parameters_trunk"]
 
 
-def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe]) -> tuple[Run, ...]:
+def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe], seeds: int) -> tuple[Run, ...]:
     """Seed by seed, every architecture on a task by name. made: the recipe of an arm."""
-    task, size = efforts.task(name, effort), SIZES[effort]
+    task = efforts.task(name, effort)
     arms = [(model, scratch(made(model.label, effort), GOAL)) for model in models(effort, name)]
-    return tuple(Run(task, model, protocol, seed) for seed in range(size.seeds) for model, protocol in arms)
+    return tuple(Run(task, model, protocol, seed) for seed in range(seeds) for model, protocol in arms)
 
 
 def recipe(arm: str, effort: Effort) -> Recipe:

@@ -27,7 +27,7 @@ FAR = 4  # times the training length, where remedies are compared
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
-    return needles.runs(effort, NAME, needles.recipe)
+    return needles.runs(effort, NAME, needles.recipe, needles.SIZES[effort].seeds)
 
 
 def probes(run: Run) -> Sequence[Probe]:

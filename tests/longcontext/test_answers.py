@@ -90,12 +90,19 @@ def test_a_line_for_which_there_is_no_room_leaves_no_part_of_itself(tmp_path: Pa
 
 def test_other_texts_take_the_place_of_the_first_ones_and_give_it_back(tmp_path: Path) -> None:
     """A cell holds every sample once, whichever essays were asked last."""
-    other = tmp_path / "other.txt"
-    other.write_text("They walked to the sea. It was a long way back. " * 200)
     here = Evaluation((Needle(),), (900,), count=3)
-    there = replace(here, sources=Sources(essays=str(other)))
-    assert asked(knows, tmp_path, here).prompts == asked(knows, tmp_path, there).prompts == 3
-    assert {p.slices["essays"] for p in predictions(tmp_path)} == {"other.txt"}
+    asked_first = asked(knows, tmp_path, here).prompts
+    names = []
+    for folder, sentence in (("a", "They walked to the sea. It was a long way back. "), ("b", "It rained for weeks. ")):
+        other = tmp_path / folder / "other.txt"
+        other.parent.mkdir()
+        other.write_text(sentence * 400)
+        there = replace(here, sources=Sources(essays=str(other)))
+        assert asked(knows, tmp_path, there).prompts == asked_first == 3
+        (name,) = {str(p.slices["essays"]) for p in predictions(tmp_path)}
+        names.append(name)
+    assert names[0] != names[1], "files of one name, but not of one text"
+    assert all(name.startswith("other.txt ") for name in names)
     assert asked(knows, tmp_path, here).prompts == 0
     assert {p.slices["essays"] for p in predictions(tmp_path)} == {"emerson"}
     assert {r.get("n") for r in rows(predictions(tmp_path), "m") if r.get("at") == "length=900"} == {3}
@@ -222,7 +229,7 @@ def test_answers_to_other_essays_are_not_averaged_with_these(tmp_path: Path, mon
     def ask(name: str, *more: str) -> list[tuple[str, int]]:
         words = ("--lengths", "1500", "--tasks", "niah_single_2", "--essays", str(tmp_path / name), *more)
         run(monkeypatch, tmp_path, *words)
-        return sorted((p.essays, p.index) for p in predictions(folder))
+        return sorted((p.essays.split()[0], p.index) for p in predictions(folder))
 
     rivers = ask("rivers", "--count", "3")
     assert rivers == [("rivers", index) for index in range(3)]

@@ -149,7 +149,7 @@ def test_no_rule_errs_in_more_than_one_report_of_twenty(law: false_alarms.Law) -
     """A short run of `benchmarks/false_alarms.py`, with three seeds; all rules together must stay below 5 % too."""
     reports, wrong = 12, {}
     for case in CASES:
-        line = false_alarms.simulate(case, law, 3, reports)
+        line = false_alarms.simulate(case, law, (3,), reports)
         wrong[case.rule, case.truth] = int(str(line["false_alarms"]))
     for count in wrong.values():
         assert count <= _most(reports)
