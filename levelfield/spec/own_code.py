@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from levelfield.spec.identity import HASHES_OF_CODE
-from levelfield.spec.user_source import beside
+from levelfield.spec.user_source import beside, syntax
 
 
 class _File(NamedTuple):
@@ -60,7 +60,7 @@ def part(source: bytes, name: str) -> bytes:
 
     A statement that does something else, such as `TABLE["x"] = 3` or a loop, counts where it has one of these names.
     """
-    body = ast.parse(source).body
+    body = syntax(source).body
     defined = {each for node in body for each in _defined(node)}
     wanted, kept = {name}, set[ast.stmt]()
     while more := [node for node in body if node not in kept and _concerns(node, wanted)]:

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from levelfield.spec.errors import UserError
 
 PACKAGE = "levelfield"  # its own files are no part of a user's layer
+_PARSING = Lock()  # Python 3.11 counts the depth of all threads together, and fails where two parse at once
 
 
 def beside(path: str, source: bytes, root: Path | None = None) -> dict[Path, bytes]:
@@ -43,10 +45,16 @@ def beside(path: str, source: bytes, root: Path | None = None) -> dict[Path, byt
     return dict(sorted(found.items()))
 
 
+def syntax(source: bytes) -> ast.Module:
+    """Parses a file. Raises SyntaxError or ValueError."""
+    with _PARSING:
+        return ast.parse(source)
+
+
 def _imported(at: Path, source: bytes, folder: Path) -> Iterator[Path]:
     """Yields the files that one file's import statements may mean: below the folder; elsewhere where it has none."""
     try:
-        tree = ast.parse(source)
+        tree = syntax(source)
     except (SyntaxError, ValueError):
         return  # importing it will say so
     for node in ast.walk(tree):
