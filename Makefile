@@ -2,6 +2,7 @@
 PYTHON ?= python3
 RUN = .venv/bin/python -m
 WORKERS ?= auto
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, each of which would compile every module again
 no_python = '$(PYTHON)' not found: install Python 3.11 or newer, or name one with make PYTHON=...
 set_up = command -v "$(PYTHON)" >/dev/null || { echo "$(no_python)"; exit 1; }; "$(PYTHON)" .ci/setup.py
 peers_only = .venv-peers/bin/python -m pytest -m "peers and not gpu"

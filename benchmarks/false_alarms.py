@@ -306,8 +306,8 @@ def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv"), rule
 
 def _looks(case: Case) -> Sequence[tuple[int, ...]]:
     """Returns seeds to simulate: those that studies have, and the way in which two of them got theirs."""
-    grown = {"huang2024_small": (3, 5, 8), "huang2024_counting": (3, 5, 10)}.get(case.rule)
-    return [(2,)] * (case.rule == "compare") + [(3,), (5,)] + ([grown[-1:], grown] if grown else [])
+    looks = {"compare": [(2,)], "huang2024_small": [(3, 5)], "huang2024_counting": [(10,), (3, 5, 10)]}
+    return sorted([(3,), (5,), *looks.get(case.rule, [])], key=max)
 
 
 def _renewed(file: Path, rule: str, lines: Sequence[dict[str, object]]) -> list[dict[str, object]]:
