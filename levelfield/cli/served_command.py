@@ -83,7 +83,8 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             if not _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say):
                 return
     found = ruler_command.conclude(folder, evaluations, output.report_dir, say)
-    say_all(counted(found, model_record.ways(folder)), say)
+    labels = {p.template for p in found}
+    say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
 
 
 class Asked(NamedTuple):
@@ -113,7 +114,8 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     confirm(bill, prices, options, address)
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
-        model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
+        tokenizer = served.tokenizer.name
+        model_record.claim(asked.folder, model=served.model, tokenizer=tokenizer, precision=model_record.SERVED)
         if earlier := model_record.note_address(asked.folder, address.url):
             say(
                 f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "
@@ -221,7 +223,7 @@ def _counting(served: Served) -> str:
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
     """Yields lines on what the server counted otherwise than we did, by length.
 
-    asked: how the questions under each label were put (`model_record.ways`). Where that says that our own counts are
+    asked: how the questions under each label were put (`model_record.way_of`). Where that says that our own counts are
     approximate, they say nothing of prompts that were cut off.
     """
     groups: dict[tuple[str, int], list[Prediction]] = {}

@@ -12,6 +12,7 @@ from typing import Any
 
 from levelfield.files import unreadable
 from levelfield.longcontext.answers import BASELINES
+from levelfield.longcontext.model_record import ways
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction
 from levelfield.spec import UserError
 
@@ -27,10 +28,11 @@ KINDS: Mapping[str, tuple[tuple[type, ...], tuple[str, ...]]] = {
 
 
 def check(folder: Path) -> None:
-    """Raises UserError where a line of a folder's files is none that could have been written there.
+    """Raises UserError where `ASKED` or a line of a folder's other files is none that could have been written there.
 
     A last line of a log that was cut off is no damage: it is removed before more is appended.
     """
+    ways(folder)
     _check(folder / PREDICTIONS, _answer, "all other answers stay, and its question is asked again")
     _check(folder / BASELINES, _baseline, "all answers stay, and a baseline loses a score")
     _check(folder / LEFT_OUT, _left_out, "all answers stay, and its question is asked again", log=False)

@@ -9,7 +9,7 @@ from toy_reader import SINGLE, asked, knows
 
 from levelfield.cli import ruler_report_command
 from levelfield.longcontext import damage, model_record, pace
-from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.answers import predictions, score
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.served.asking import note_ways
 from levelfield.spec import UserError
@@ -68,13 +68,31 @@ def test_notes_beside_the_answers_are_checked_too(folder: Path, name: str) -> No
         damage.check(folder)
 
 
-@pytest.mark.parametrize("text", ["[]", '"x"', "{", "", '{"tokens": 5}', '{"tokens": [], "seconds": 1}', "\x00"])
-def test_what_can_be_made_anew_is(folder: Path, text: str) -> None:
-    (folder / "asked.json").write_text(text)
+UNREADABLE = ["[]", '"x"', "{", "", '{"tokens": 5}', '{"tokens": [], "seconds": 1}', "\x00"]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_pace_that_cannot_be_read_is_not_known(folder: Path, text: str) -> None:
     (folder / "pace.json").write_text(text)
-    assert pace.known(folder) is None and model_record.ways(folder) == {}
-    note_ways(folder, {"base": "as text"})
-    assert model_record.ways(folder) == {"base": "as text"}
+    assert pace.known(folder) is None
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_damaged_record_of_how_was_asked_is_refused_and_can_be_removed_alone(folder: Path, text: str) -> None:
+    """Without it, rows would give lengths by an approximation as exact ones."""
+    model_record.claim(folder, model="toy", tokenizer="approximate", precision="served")
+    note_ways(folder, {"base": "text; lengths are approximate"})
+    (folder / "asked.json").write_text(text)
+    said = r"asked\.json is damaged .* remove this file alone and run the same command without --rescore"
+    for refused in (damage.check, score, lambda there: note_ways(there, {"base": "text"})):
+        with pytest.raises(UserError, match=said):
+            refused(folder)
+    (folder / "asked.json").unlink()
+    damage.check(folder)
+    inexact = "; lengths are approximate"
+    assert {row.get("asked") for row in score(folder)[0].rows} == {f"a way that is not recorded{inexact}"}
+    note_ways(folder, {"base": f"text{inexact}"})
+    assert {row.get("asked") for row in score(folder)[0].rows} == {f"text{inexact}"}
 
 
 @pytest.mark.parametrize("text", ["[]", "{"])
