@@ -35,6 +35,8 @@ Fault = Literal[
     "503",
     "late",  # after the client's time-out
     "slow",  # a little later than others
+    "trickle",  # a whole answer, a byte at a time
+    "endless",
     "wrong counts",
     "no counts",
 ]
@@ -52,6 +54,7 @@ MANNERS: tuple[Fault, ...] = (
     "slow",
 )
 LATE_S = 1.0
+TRICKLE_S = 0.02
 
 
 class Raw(NamedTuple):
@@ -227,6 +230,11 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "half":
             data = data[: len(data) // 2]
         self.send_response(200)
+        if fault == "endless":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            while True:  # until the client has enough of it
+                self.wfile.write(b"40000\r\n" + b" " * 0x40000 + b"\r\n")
         if fault == "cut chunks":
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -235,7 +243,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+        for byte in data if fault == "trickle" else ():
+            self.wfile.write(bytes([byte]))
+            time.sleep(TRICKLE_S)
+        if fault != "trickle":
+            self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
         if fault == "cut":
             self.close_connection = True
         elif fault not in ("half", "empty", "no text", "given up", "late"):

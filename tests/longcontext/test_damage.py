@@ -69,9 +69,14 @@ def test_notes_beside_the_answers_are_checked_too(folder: Path, name: str) -> No
 
 
 UNREADABLE = ["[]", '"x"', "{", "", '{"tokens": 5}', '{"tokens": [], "seconds": 1}', "\x00"]
+NO_PACES = [
+    f'{{"tokens": 1{"0" * 400}, "seconds": 1}}',
+    '{"tokens": NaN, "seconds": 1}',
+    '{"tokens": -5, "seconds": 1}',
+]
 
 
-@pytest.mark.parametrize("text", UNREADABLE)
+@pytest.mark.parametrize("text", [*UNREADABLE, *NO_PACES])
 def test_a_pace_that_cannot_be_read_is_not_known(folder: Path, text: str) -> None:
     (folder / "pace.json").write_text(text)
     assert pace.known(folder) is None
