@@ -69,10 +69,10 @@ class Raw(NamedTuple):
 class ModelServer:
     """What the server was asked, and how it answers.
 
-    says: the answer to a prompt, as text. tokenize: the ids of the text in the field `word`, after `bos` where special
-    tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of requests.
-    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
-    of its models and of an answer.
+    says: the answer to a prompt, as text. refuses: which prompts its filter refuses. tokenize: the ids of the text in
+    the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
+    last message. key: required of requests. storm: seconds from the first request on in which it answers nothing but
+    429. listing, reply: what it sends instead of its models and of an answer.
     """
 
     says: Callable[[str], str]
@@ -90,6 +90,7 @@ class ModelServer:
     key: str = ""
     storm: float = 0.0
     reasoning: str = ""
+    refuses: Callable[[str], bool] = lambda prompt: False
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
@@ -199,6 +200,8 @@ class Handler(BaseHTTPRequestHandler):
             return {"detail": "Not Found"}, 404
         if not isinstance(body.get("prompt", ""), str) and not server.ids:
             return {"error": {"message": "prompt must be a string"}}, 422
+        if server.refuses(prompt_of(body)):
+            return {"error": {"message": "filtered", "code": "content_filter"}}, 400
         return None
 
     def _reply(self, fault: Fault, body: dict[str, Any]) -> dict[str, Any]:

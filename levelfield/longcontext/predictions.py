@@ -19,6 +19,7 @@ PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
 ESSAYS = "essays"  # the column of samples that names theirs
 CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
+AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]
@@ -49,6 +50,11 @@ class LeftOut:
             seed=sample.seed,
             why=why,
         )
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether there may be an answer where it is asked once more."""
+        return self.why.endswith(AGAIN)
 
     @property
     def base_task(self) -> str:

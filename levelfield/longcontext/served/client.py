@@ -5,8 +5,8 @@
 
 It is one client for all threads. A refusal by 408, 409, 425, 429 or 5xx, a lost connection, a time-out and a reply that
 is cut off are tried again, each time after a longer pause. What a server says in Retry-After holds for all threads. Any
-other refusal is a `UserError` with the server's own words (`words`). The key goes into the header of requests and
-nowhere else.
+other refusal is a `UserError` with the server's own words (`words`), a `Refusal` where it may be of one question. The
+key goes into the header of requests and nowhere else.
 """
 
 from __future__ import annotations
@@ -116,6 +116,14 @@ class Patience:
 
 class Unanswered(Exception):
     """Raised for a question that is still without an answer after all tries; its text is the last reason."""
+
+
+class Refusal(UserError):
+    """Raised where the server refuses a request. why: its status, where it has one, and its words."""
+
+    def __init__(self, sentence: str, why: str) -> None:
+        super().__init__(sentence)
+        self.why = why
 
 
 class _Later(Exception):
@@ -248,6 +256,9 @@ class Client:
         if passing(found.status_code):
             self._refuse_spent(found)
             raise _Later(f"the server answered {found.status_code}: {words(found, self.key)}", _after(found.headers))
+        if found.status_code >= 400:
+            said = words(found, self.key)
+            raise Refusal(refusal(self.address.url, found, self.key), f"{found.status_code}: {said}")
         if found.status_code != 200:
             raise UserError(refusal(self.address.url, found, self.key))
         try:
@@ -263,7 +274,7 @@ class Client:
             said, may_pass = inside
             if may_pass:
                 raise _Later(f"the server answered: {said}")
-            raise UserError(f"{self.address.url} refuses ({said}): {remedy(200, said)}.")
+            raise Refusal(f"{self.address.url} refuses ({said}): {remedy(200, said)}.", said)
         try:
             return read(found)
         except BrokenReply as broken:
