@@ -39,7 +39,7 @@ def read_predictions(path: Path) -> list[Prediction]:
     """Reads a file of answers, except a last line that was cut off. Raises UserError where it is damaged."""
     try:
         return [Prediction.restored(record) for record in read_log(path)]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
 
 
@@ -112,7 +112,7 @@ def _append(path: Path, lines: str) -> None:
 
 def left_out(folder: Path) -> list[LeftOut]:
     """Reads the samples that were skipped when the folder's answers were generated."""
-    return [LeftOut(**record) for record in read_rows(folder / LEFT_OUT)]
+    return [LeftOut.restored(record) for record in read_rows(folder / LEFT_OUT)]
 
 
 def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[LeftOut]) -> None:

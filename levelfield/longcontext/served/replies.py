@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from levelfield.longcontext.evaluation import MOST_TOKENS
+from levelfield.longcontext.predictions import MOST_TOKENS
 
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
