@@ -157,7 +157,8 @@ def model_of(name: str | None, listed: Listed, address: Address) -> str:
 
 
 def _names(listed: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(each["id"]) for each in listed if each.get("id")]
+    """Returns the names of models, without those that a terminal could not show as they are."""
+    return [name for each in listed if (name := str(each.get("id") or "")) and name.isprintable()]
 
 
 def _few(known: Sequence[str], most: int = 8) -> str:

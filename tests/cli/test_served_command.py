@@ -202,6 +202,13 @@ def test_a_model_that_the_server_does_not_list_is_said_with_those_that_it_has(
     assert "lists no model" not in capsys.readouterr().out
 
 
+def test_a_name_that_a_terminal_would_obey_is_not_shown(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.models = [{"id": "a\x1b[2J"}, {"id": "b"}, {"id": "c"}]
+    assert "it has b, c" in refused(capsys, server)
+
+
 def test_it_is_said_too_where_the_tokenizer_of_that_model_cannot_be_had(
     server: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
