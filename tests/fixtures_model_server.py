@@ -35,6 +35,8 @@ Fault = Literal[
     "503",
     "late",  # after the client's time-out
     "slow",  # a little later than others
+    "trickle",  # a whole answer, a byte at a time
+    "endless",
     "wrong counts",
     "no counts",
 ]
@@ -52,6 +54,7 @@ MANNERS: tuple[Fault, ...] = (
     "slow",
 )
 LATE_S = 1.0
+TRICKLE_S = 0.02
 
 
 class Raw(NamedTuple):
@@ -66,10 +69,10 @@ class Raw(NamedTuple):
 class ModelServer:
     """What the server was asked, and how it answers.
 
-    says: the answer to a prompt, as text. tokenize: the ids of the text in the field `word`, after `bos` where special
-    tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of requests.
-    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
-    of its models and of an answer.
+    says: the answer to a prompt, as text. refuses: which prompts its filter refuses. tokenize: the ids of the text in
+    the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
+    last message. key: required of requests. storm: seconds from the first request on in which it answers nothing but
+    429. listing, reply: what it sends instead of its models and of an answer.
     """
 
     says: Callable[[str], str]
@@ -87,6 +90,7 @@ class ModelServer:
     key: str = ""
     storm: float = 0.0
     reasoning: str = ""
+    refuses: Callable[[str], bool] = lambda prompt: False
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
@@ -196,6 +200,8 @@ class Handler(BaseHTTPRequestHandler):
             return {"detail": "Not Found"}, 404
         if not isinstance(body.get("prompt", ""), str) and not server.ids:
             return {"error": {"message": "prompt must be a string"}}, 422
+        if server.refuses(prompt_of(body)):
+            return {"error": {"message": "filtered", "code": "content_filter"}}, 400
         return None
 
     def _reply(self, fault: Fault, body: dict[str, Any]) -> dict[str, Any]:
@@ -227,6 +233,11 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "half":
             data = data[: len(data) // 2]
         self.send_response(200)
+        if fault == "endless":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            while True:  # until the client has enough of it
+                self.wfile.write(b"40000\r\n" + b" " * 0x40000 + b"\r\n")
         if fault == "cut chunks":
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -235,7 +246,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+        for byte in data if fault == "trickle" else ():
+            self.wfile.write(bytes([byte]))
+            time.sleep(TRICKLE_S)
+        if fault != "trickle":
+            self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
         if fault == "cut":
             self.close_connection = True
         elif fault not in ("half", "empty", "no text", "given up", "late"):

@@ -56,7 +56,7 @@ def ruler(
                 "A server places its own model: leave out --engine, --copies, --spread, --threads and the options of "
                 "clusters."
             )
-        served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say)
+        ended(served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say))
         return
     if served != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")

@@ -23,8 +23,8 @@ from levelfield.cli.streams import Say, say_all
 from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
-from levelfield.longcontext.evaluation import MOST_TOKENS, Evaluation, Overrides
-from levelfield.longcontext.predictions import PREDICTIONS, LeftOut, Prediction
+from levelfield.longcontext.evaluation import Evaluation, Overrides
+from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking, wrappings
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey

@@ -100,7 +100,7 @@ class ServedOptions:
         more: further fields of each request, as JSON, such as '{"chat_template_kwargs": {"enable_thinking": false}}'
         at_once: questions that are on their way at the same time
         tries: how often a question is asked until it counts as not answered
-        timeout: seconds to wait for a reply
+        timeout: seconds to wait for a whole reply
         key_env: environment variable that holds the key
         prices: dollars for a million tokens read, and for a million written, such as 0.15,0.60
         limit: dollars above which the cost must be confirmed

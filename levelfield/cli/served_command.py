@@ -22,7 +22,7 @@ from levelfield.files import disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
@@ -62,10 +62,14 @@ def is_address(name: str) -> bool:
     return False
 
 
-def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: OutputOptions, say: Say) -> None:
-    """Asks the server what is not answered yet, scores all answers, and writes rows and figures."""
+def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: OutputOptions, say: Say) -> bool:
+    """Asks the server what is not answered yet, scores all answers, and writes rows and figures.
+
+    Returns whether the same command would find nothing more to ask, but what the server refuses for good.
+    """
     address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
     check_model(choice.model)
+    left: Sequence[LeftOut] = ()
     if output.rescore:
         folder = _stored(choice.served.model, output)
         evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
@@ -80,10 +84,13 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
             evaluations = ruler_command.evaluations(asked, name, sources)
-            if not _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say):
-                return
+            left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
+    if choice.dry_run and not output.rescore:
+        return True
     found = ruler_command.conclude(folder, evaluations, output.report_dir, say)
-    say_all(counted(found, model_record.ways(folder)), say)
+    labels = {p.template for p in found}
+    say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
+    return not any(one.unanswered for one in left)
 
 
 class Asked(NamedTuple):
@@ -96,8 +103,8 @@ class Asked(NamedTuple):
     report_dir: Path
 
 
-def _asked(served: Served, asked: Asked, say: Say) -> bool:
-    """Says what it takes, and asks unless that was all that was wanted. Returns whether it asked."""
+def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
+    """Says what it takes, and asks unless that was all that was wanted. Returns the samples without an answer."""
     sentences = {served.put(each).template: served.sentence(each.template) for each in asked.evaluations}
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     ruler_command.check(evaluations)
@@ -109,11 +116,12 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
     if asked.choice.dry_run:
         say(dry_run.time_line(bill, pace.known(asked.folder)))
-        return False
+        return ()
     confirm(bill, prices, options, address)
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
-        model_record.claim(asked.folder, model=served.model, tokenizer=served.tokenizer.name, precision="served")
+        tokenizer = served.tokenizer.name
+        model_record.claim(asked.folder, model=served.model, tokenizer=tokenizer, precision=model_record.SERVED)
         if earlier := model_record.note_address(asked.folder, address.url):
             say(
                 f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "
@@ -121,8 +129,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> bool:
             )
         asking.note_ways(asked.folder, sentences)
         with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
-            asking.evaluate(served, evaluations, asked.folder, options.at_once, watched)
-    return True
+            return asking.evaluate(served, evaluations, asked.folder, options.at_once, watched)
 
 
 def _stored(model: str | None, output: OutputOptions) -> Path:
@@ -150,7 +157,8 @@ def model_of(name: str | None, listed: Listed, address: Address) -> str:
 
 
 def _names(listed: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(each["id"]) for each in listed if each.get("id")]
+    """Returns the names of models, without those that a terminal could not show as they are."""
+    return [name for each in listed if (name := str(each.get("id") or "")) and name.isprintable()]
 
 
 def _few(known: Sequence[str], most: int = 8) -> str:
@@ -221,7 +229,7 @@ def _counting(served: Served) -> str:
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
     """Yields lines on what the server counted otherwise than we did, by length.
 
-    asked: how the questions under each label were put (`model_record.ways`). Where that says that our own counts are
+    asked: how the questions under each label were put (`model_record.way_of`). Where that says that our own counts are
     approximate, they say nothing of prompts that were cut off.
     """
     groups: dict[tuple[str, int], list[Prediction]] = {}

@@ -20,7 +20,7 @@ from typing import final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.model_record import is_exact, positions, ways
+from levelfield.longcontext.model_record import is_exact, positions, way_of
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Miss, Share, by_setting, middle_gaps, misses, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
@@ -39,7 +39,7 @@ def read_predictions(path: Path) -> list[Prediction]:
     """Reads a file of answers, except a last line that was cut off. Raises UserError where it is damaged."""
     try:
         return [Prediction.restored(record) for record in read_log(path)]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}): remove it and run again.") from error
 
 
@@ -112,7 +112,7 @@ def _append(path: Path, lines: str) -> None:
 
 def left_out(folder: Path) -> list[LeftOut]:
     """Reads the samples that were skipped when the folder's answers were generated."""
-    return [LeftOut(**record) for record in read_rows(folder / LEFT_OUT)]
+    return [LeftOut.restored(record) for record in read_rows(folder / LEFT_OUT)]
 
 
 def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[LeftOut]) -> None:
@@ -171,7 +171,7 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    left, made_for, asked = left_out(folder), positions(folder), ways(folder)
+    left, made_for = left_out(folder), positions(folder)
     settings = by_setting(predictions(folder))
     scores = []
     for setting, group in settings.items():
@@ -179,7 +179,7 @@ def score(folder: Path) -> list[SettingScores]:
         fewer = [one for one in left if one.setting == setting]
         cells = score_cells(group, fewer)
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
-        if said := asked.get(setting[1]):
+        if said := way_of(folder, setting[1]):
             short = {f"length={p.length}" for p in group if p.cut_off and is_exact(said)}
             made = [row | Row(asked=said + CUT * (row.get("at", "").partition(",")[0] in short)) for row in made]
         base = baseline_rows(folder, setting)

@@ -7,30 +7,73 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from levelfield.files import unreadable
 from levelfield.longcontext.answers import BASELINES
+from levelfield.longcontext.import_checks import LEAST
+from levelfield.longcontext.model_record import ways
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction
+from levelfield.ruler import score
 from levelfield.spec import UserError
 
 FEW = 5  # lines that are named
-KINDS: Mapping[str, tuple[tuple[type, ...], tuple[str, ...]]] = {
-    "text": (
-        (str,),
-        ("key", "task", "flavour", "template", "text", "status", "why", "model", "at", "reasoning", "finish"),
+MOST = 1 << 63  # of a number; counts of tokens that a server gave may be any
+Is = Callable[[Any], bool]
+
+
+def _whole(least: int, most: float = MOST) -> tuple[str, Is]:
+    is_whole: Is = lambda it: isinstance(it, int) and not isinstance(it, bool) and least <= it < most  # noqa: E731
+    return f"no whole number from {least}", is_whole
+
+
+def _real(it: Any) -> bool:
+    return isinstance(it, int | float) and not isinstance(it, bool) and abs(it) < MOST
+
+
+def _each(it: Any, one: Is) -> bool:
+    return isinstance(it, list) and all(map(one, it))
+
+
+NAMES = (
+    "key",
+    "task",
+    "flavour",
+    "template",
+    "text",
+    "status",
+    "why",
+    "model",
+    "at",
+    "reasoning",
+    "finish",
+    "question",
+)
+KINDS: Mapping[str, tuple[str, Is]] = {
+    **dict.fromkeys(NAMES, ("no text", lambda it: isinstance(it, str))),
+    **{name: _whole(least) for name, least in {**LEAST, "n": 0}.items()},
+    "made": _whole(0, inf),
+    **dict.fromkeys(("value", "stderr"), ("no number", _real)),
+    **dict.fromkeys(("settings", "setting"), ("no object", lambda it: isinstance(it, dict))),
+    "depths": ("no list of numbers from 0 to 1", lambda it: _each(it, lambda one: _real(one) and 0 <= one <= 1)),
+    "references": ("no list of texts", lambda it: _each(it, lambda one: isinstance(one, str))),
+    "slices": (
+        "no object of columns",
+        lambda it: isinstance(it, dict) and all(isinstance(one, str | int | float) for one in it.values()),
     ),
-    "number": ((int, float), ("length", "seed", "tokens", "made", "version")),
-    "object": ((dict,), ("settings", "slices", "counted", "setting")),
+    "counted": ("no object of counts", lambda it: isinstance(it, dict) and all(map(_whole(0, inf)[1], it.values()))),
 }
+"""What a line is told to have where a field holds no such value, and whether it does."""
 
 
 def check(folder: Path) -> None:
-    """Raises UserError where a line of a folder's files is none that could have been written there.
+    """Raises UserError where `ASKED` or a line of a folder's other files is none that could have been written there.
 
     A last line of a log that was cut off is no damage: it is removed before more is appended.
     """
+    ways(folder)
     _check(folder / PREDICTIONS, _answer, "all other answers stay, and its question is asked again")
     _check(folder / BASELINES, _baseline, "all answers stay, and a baseline loses a score")
     _check(folder / LEFT_OUT, _left_out, "all answers stay, and its question is asked again", log=False)
@@ -60,31 +103,40 @@ def _check(path: Path, read: Callable[[Any], object], means: str, *, log: bool =
 def _fault(line: bytes, read: Callable[[Any], object]) -> str:
     """Returns what is wrong with a line; "" where nothing is."""
     try:
-        record = json.loads(line.decode().rstrip("\n"))
+        record = json.loads(line.decode().rstrip("\n"), parse_constant=_no_constant)
         if not isinstance(record, dict):
             return "no object"
-        for kind, (types, names) in KINDS.items():
-            for name in names:
-                if name in record and not isinstance(record[name], types):
-                    return f"its '{name}' is no {kind}"
+        for name, (called, is_such) in KINDS.items():
+            if name in record and not is_such(record[name]):
+                return f"its '{name}' is {called}"
+        json.dumps(record, ensure_ascii=False).encode()
         read(record)
     except KeyError as error:
         return f"without {error}"
     except UnicodeDecodeError:
         return "no UTF-8 text"
+    except UnicodeEncodeError:
+        return "with half a character"
     except json.JSONDecodeError as error:
         return f"no JSON: {error.msg}"
-    except (TypeError, ValueError, RecursionError):
+    except UserError:
+        return ""  # of a task that this version does not have, of which whoever scores it says so
+    except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
         return "with other fields than it should have"
     return ""
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _answer(record: Mapping[str, Any]) -> object:
-    return Prediction.restored(record)
+    one = Prediction.restored(record)
+    return float(one.chosen_depth or 0), score(one.ruler_task, "", one.references)
 
 
 def _left_out(record: Mapping[str, Any]) -> object:
-    return LeftOut(**record)
+    return LeftOut.restored(record)
 
 
 def _baseline(record: Mapping[str, Any]) -> object:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from levelfield.longcontext.predictions import LeftOut, Prediction, settings_of, task_of
+from levelfield.longcontext.predictions import MOST_TOKENS, LeftOut, Prediction, settings_of, task_of
 from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, Sources, Tokenizer, generate
 from levelfield.spec import UserError
 
 SHIPPED = Sources()
-MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
 MOST_SAMPLES = 100_000  # of each task and length
 OnSkipped = Callable[[LeftOut], None]
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.served.lengths import APPROXIMATE
 from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
 
 MODEL = "model.json"
 ASKED = "asked.json"  # how the questions under each label were put to a server
 INEXACT = "; lengths are approximate"  # at the end of what is said of them
+UNRECORDED = "a way that is not recorded"
+SERVED = "served"  # the precision of a model behind a server
 BYTES = 1 << 20  # at the beginning and at the end of a file that its fingerprint covers
 SAMPLE, SAMPLES = 1 << 14, 256  # bytes, and how many times so many, between them
 
@@ -126,11 +128,24 @@ def is_exact(said: str) -> bool:
 
 
 def ways(folder: Path) -> dict[str, str]:
-    """Reads how questions were put to a server, by the label of their answers; {} for a model that was asked here.
+    """Reads how questions were put, by the label of their answers; {} where nothing is recorded.
 
-    A damaged file says nothing: asking again records it anew.
+    Raises UserError where the file is damaged: without it, lengths that are approximate would be taken for exact ones.
     """
-    known: Any = None
-    with suppress(UserError):
-        known = read_json(folder / ASKED)
-    return {label: said for label, said in known.items() if isinstance(said, str)} if isinstance(known, dict) else {}
+    path = folder / ASKED
+    advice = "remove this file alone and run the same command without --rescore, which writes it again and asks no "
+    advice += "question twice"
+    known = read_json(path, advice) if path.exists() else {}
+    if not isinstance(known, dict) or not all(isinstance(said, str) for said in known.values()):
+        raise UserError(f"{path} is damaged (it is no object of sentences): {advice}.")
+    return known
+
+
+def way_of(folder: Path, label: str) -> str:
+    """Returns how the questions under a label were put; "" for a model that was asked here.
+
+    Where a server was asked and `ASKED` is lost, the name of its tokenizer still tells whether lengths are exact.
+    """
+    if (said := ways(folder).get(label)) or precision_of(folder) != SERVED:
+        return said or ""
+    return UNRECORDED + INEXACT * (tokenizer_of(folder) == APPROXIMATE)

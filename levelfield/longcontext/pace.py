@@ -42,6 +42,7 @@ def known(folder: Path) -> float | None:
     """Returns the tokens a second of the last answers in a folder; None where none were timed, or that is damaged."""
     try:
         found = read_json(folder / PACE)
-        return found["tokens"] / max(found["seconds"], 1e-3) or None
-    except (UserError, TypeError, KeyError, ValueError):
+        rate = found["tokens"] / max(found["seconds"], 1e-3)
+    except (UserError, TypeError, KeyError, ValueError, OverflowError):
         return None
+    return rate if 0 < rate < float("inf") else None

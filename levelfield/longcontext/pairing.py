@@ -4,7 +4,7 @@
 
 A question is the same where task, length, number, seed and variant are, and essays, official file and expected answers
 agree. Lengths are in tokens of each model's own tokenizer, so what surrounds a needle may be longer for one of them.
-Templates may differ, as a model that chats needs its own; `ways` says so.
+Templates may differ, as a model that chats needs its own; `Pairing.ways` says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from levelfield.longcontext.answers import predictions
-from levelfield.longcontext.model_record import ways
+from levelfield.longcontext.model_record import way_of
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.rows import by_setting
 from levelfield.ruler import score
@@ -52,7 +52,6 @@ def pairings(first: Path, second: Path) -> list[Pairing]:
     Answers that were asked by one template are compared with those by the same template, or else with all others.
     """
     ours, theirs = (by_setting(predictions(folder)) for folder in (first, second))
-    said = ways(first), ways(second)
     found = []
     for (variant, template, seed), group in ours.items():
         others = {other: g for (v, other, s), g in theirs.items() if (v, s) == (variant, seed)}
@@ -63,7 +62,7 @@ def pairings(first: Path, second: Path) -> list[Pairing]:
                     variant=variant,
                     seed=seed,
                     templates=(template, other),
-                    ways=(said[0].get(template, ""), said[1].get(other, "")),
+                    ways=(way_of(first, template), way_of(second, other)),
                     pairs=pairs,
                     alone=(len(group) - len(pairs), len(others[other]) - len(pairs)),
                 )

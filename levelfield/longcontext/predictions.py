@@ -18,11 +18,18 @@ from levelfield.spec import UserError
 PREDICTIONS = "predictions.jsonl"
 LEFT_OUT = "left_out.jsonl"
 ESSAYS = "essays"  # the column of samples that names theirs
+MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
 CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
+AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]
 """Variant, template and seed: answers of one setting may be averaged."""
+
+
+def known_fields(kind: type[Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns of a record what is a field of that dataclass."""
+    return {each.name: record[each.name] for each in fields(kind) if each.name in record}
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,16 @@ class LeftOut:
             seed=sample.seed,
             why=why,
         )
+
+    @staticmethod
+    def restored(record: Mapping[str, Any]) -> LeftOut:
+        """Makes it from a stored line. Fields of later versions are left out."""
+        return LeftOut(**known_fields(LeftOut, record))
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether there may be an answer where it is asked once more."""
+        return self.why.endswith(AGAIN)
 
     @property
     def base_task(self) -> str:
@@ -120,8 +137,13 @@ class Prediction:
 
     @staticmethod
     def restored(record: Mapping[str, Any]) -> Prediction:
-        """Makes a prediction from a stored line, in which tuples are lists."""
-        return Prediction(**{**record, "depths": tuple(record["depths"]), "references": tuple(record["references"])})
+        """Makes a prediction from a stored line, in which tuples are lists.
+
+        Fields of later versions, and a server's counts beyond all reason, are left out.
+        """
+        listed = {name: tuple(record[name]) for name in ("depths", "references")}
+        counted = {name: count for name, count in record.get("counted", {}).items() if count <= MOST_TOKENS}
+        return Prediction(**known_fields(Prediction, {**record, **listed, "counted": counted}))
 
     def record(self) -> dict[str, Any]:
         """Returns the fields as they are stored; those of servers where they have something to say."""
@@ -198,6 +220,11 @@ def task_of(settings: Mapping[str, Any]) -> RulerTask:
     kind = given.pop("kind", "")
     if kind not in kinds:
         raise UserError(f"A prediction is of the task kind '{kind}', which RULER here does not have.")
+    if later := given.keys() - known_fields(kinds[kind], given).keys():
+        raise UserError(
+            f"A prediction of {kind} has the setting '{min(later)}', which RULER here does not have: use the version "
+            "of levelfield that wrote it, or a later one."
+        )
     return kinds[kind](**given)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from levelfield.longcontext.answers import Answers, append_baselines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import LeftOut, OnPrediction, Prediction
+from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
 from levelfield.ruler import RulerTask, Sample, Tokenizer
 from levelfield.ruler.early_stop import is_final
 from levelfield.spec import UserError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from levelfield.pretrained import LanguageModel
     from levelfield.pretrained.decoding import Batching
 
-UNANSWERED = "No copy of the model answered: run the same command again to ask once more."
+UNANSWERED = f"No copy of the model answered: {AGAIN}"
 Ask = Callable[[RulerTask, Sequence[Sample]], Iterator[Prediction]]
 """ask(task, samples): yields the answers to samples of a task, in any order; some may have none."""
 

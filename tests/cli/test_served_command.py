@@ -74,11 +74,38 @@ def test_a_key_that_the_server_repeats_is_neither_shown_nor_stored(
 ) -> None:
     server.key, server.faults = KEY, ["good", "503"]
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    ruler(server, "--model", "toy", "--tries", "1", "--at-once", "1")
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, "--model", "toy", "--tries", "1", "--at-once", "1")
+    assert stop.value.code == 1, "some questions have no answer"
     shown = capsys.readouterr()
     left = Path("runs/ruler/toy-served/left_out.jsonl").read_text()
     assert "503: not now for Bearer ***" in left
     assert KEY not in left + shown.out + shown.err
+
+
+def test_the_exit_code_says_whether_to_run_it_again(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """A question that is refused for good would let a loop until all is well never end."""
+    first = next(generate(Needle(haystack="noise"), 700, Bytes(), count=1)).text
+    server.refuses = lambda prompt: prompt == first
+    ruler(server, "--model", "toy")
+    said = "Left out of niah_single_1 at 700: 1 samples. The server refuses this question for good, and answers others"
+    assert said in capsys.readouterr().out
+    rows = [json.loads(line) for line in Path("runs/ruler/toy-served/rows.jsonl").read_text().splitlines()]
+    whole = [row for row in rows if row["metric"] == "accuracy" and row["at"] == "length=700"]
+    assert [(row["status"], row["value"], row["n"]) for row in whole] == [("partial", 100.0, 3)]
+
+    def says(prompt: str) -> str:
+        if prompt == first:
+            raise RuntimeError
+        return knows(prompt)
+
+    server.refuses, server.says = lambda prompt: False, says
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, "--model", "toy", "--tries", "1")
+    assert stop.value.code == 1
+    assert "did not answer" in capsys.readouterr().out
+    server.says = knows
+    ruler(server, "--model", "toy")
 
 
 def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +200,13 @@ def test_a_model_that_the_server_does_not_list_is_said_with_those_that_it_has(
     assert said in capsys.readouterr().out
     ruler(server, "--model", "m1", "--dry-run")
     assert "lists no model" not in capsys.readouterr().out
+
+
+def test_a_name_that_a_terminal_would_obey_is_not_shown(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.models = [{"id": "a\x1b[2J"}, {"id": "b"}, {"id": "c"}]
+    assert "it has b, c" in refused(capsys, server)
 
 
 def test_it_is_said_too_where_the_tokenizer_of_that_model_cannot_be_had(

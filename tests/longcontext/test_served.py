@@ -23,51 +23,32 @@ from typing import Any
 import pytest
 from fixtures_model_server import LATE_S, MANNERS, Fault, ModelServer, prompt_of, serving_model
 from toy_reader import SINGLE, asked, knows
+from toy_served import EVALUATION, ask, close_clients, served
 
 from levelfield.longcontext.answers import predictions, score, stored
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
-from levelfield.longcontext.served.asking import Served
-from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
+from levelfield.longcontext.served.client import Address, Client, Unanswered
 from levelfield.longcontext.served.crew import Ahead
 from levelfield.longcontext.served.lengths import Approximate, ServerTokenizer, tokenizer_for
 from levelfield.longcontext.served.way import By, Way
 from levelfield.ruler import Bytes, Needle, generate, named
 from levelfield.spec import UserError
-from levelfield.tokenizer import Tokenizer
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
-
-EVALUATION = Evaluation((SINGLE,), (700, 1000), count=12)
-QUICK = Patience(tries=12, timeout=5.0, first=0.002, longest=0.02)
-
-
-CLIENTS: list[Client] = []
-TEXT = Way("text")
 
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
     yield
-    while CLIENTS:
-        CLIENTS.pop().inner.close()
+    close_clients()
 
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
     with serving_model(knows) as found:
         yield found
-
-
-def served(server: ModelServer, way: Way = TEXT, tokenizer: Tokenizer | None = None, **patience: Any) -> Served:
-    CLIENTS.append(Client(Address.of(server.url), None, replace(QUICK, **patience), 8))
-    return Served(CLIENTS[-1], "toy", way, tokenizer or Bytes())
-
-
-def ask(this: Served, folder: Path, evaluation: Evaluation = EVALUATION, at_once: int = 4) -> list[Any]:
-    folder.mkdir(exist_ok=True)
-    return asking.evaluate(this, [this.put(evaluation)], folder, at_once)
 
 
 def answers(folder: Path) -> dict[tuple[str, int, int], str]:
@@ -214,7 +195,7 @@ def test_a_refusal_is_said_at_once_in_the_servers_words(
     with serving_model(knows, **more) as server:
         with pytest.raises(UserError, match=said):
             ask(served(server, way), tmp_path)
-        assert len(server.asked) <= 8, "those that were on their way"
+        assert len(server.asked) <= 16, "those that were on their way, and a short one after each"
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:

@@ -4,7 +4,10 @@ where that may help."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -71,6 +74,81 @@ def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str
     with client(server) as this, pytest.raises(Unanswered, match=said):
         this.answer("completions", BODY)
     assert len(server.asked) == 3
+
+
+def test_a_reply_without_an_end_is_left(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.faults = ["endless", "endless", "good"]
+    with client(server) as this:
+        assert this.answer("completions", BODY).text == ""
+        server.faults = ["endless"]
+        before = len(server.asked)
+        with pytest.raises(Unanswered, match="a reply of more than 16 MB"):
+            this.answer("completions", BODY)
+        assert len(server.asked) - before == 3
+        monkeypatch.setattr("levelfield.longcontext.served.client.MOST_BYTES", 0)
+        with pytest.raises(Unanswered, match="a reply of more than 4 MB"):
+            this.answer("completions", BODY | {"max_tokens": 4096})
+
+
+def test_a_reply_that_never_gets_on_is_left_when_its_time_is_over(server: ModelServer) -> None:
+    """Each of its bytes comes soon after the one before, and all of them would take some seconds."""
+    server.faults = ["trickle"]
+    began = time.monotonic()
+    patience = Patience(tries=2, timeout=0.2, first=0.002)
+    with (
+        Client(Address.of(server.url), None, patience) as this,
+        pytest.raises(Unanswered, match=r"within 0\.2 seconds"),
+    ):
+        this.answer("completions", BODY)
+    assert time.monotonic() - began < 1.5
+    assert len(server.asked) == 2
+
+
+def test_a_list_of_models_without_an_end_is_none(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelfield.longcontext.served.client.MOST_BYTES", 1 << 20)
+    server.listing = Raw(b'{"data": []}' + b" " * (1 << 21))
+    with client(server) as this:
+        assert this.models() == [] and "more than 1 MB" in this.listed().why
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1000])
+def test_a_server_may_say_by_a_date_how_long_to_wait(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    held: list[float | None] = []
+    monkeypatch.setattr(Client, "_later", lambda self, after, tried: held.append(after))
+    when = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds + 1)
+    server.reply = Raw(b"{}", 429, {"Retry-After": format_datetime(when, usegmt=True)})
+    with client(server) as this, pytest.raises(Unanswered):
+        this.answer("completions", BODY)
+    assert len(held) == 2 and all(after is not None and seconds - 1 <= after <= seconds + 1 for after in held)
+
+
+@pytest.mark.parametrize(
+    "said", ["soon", "-5", "nan", "Thu, 01 Jan 1970 00:00:00 GMT", "Thu, 01 Jan 99999 00:00:00 GMT"]
+)
+def test_a_wait_that_cannot_be_read_is_none(server: ModelServer, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    held: list[float | None] = []
+    monkeypatch.setattr(Client, "_later", lambda self, after, tried: held.append(after))
+    server.reply = Raw(b"{}", 429, {"Retry-After": said})
+    with client(server) as this, pytest.raises(Unanswered):
+        this.answer("completions", BODY)
+    assert held == [None, None]
+
+
+def test_a_server_says_nothing_to_the_terminal_itself(server: ModelServer) -> None:
+    """Characters that a terminal obeys, such as those that colour or erase lines, are shown as question marks."""
+    server.reply = Raw(json.dumps({"error": "red\x1b[2J\x9b\x07 \n\xa0 tea"}).encode(), 418)
+    with client(server) as this, pytest.raises(UserError, match=r"\(418: .*tea\)") as found:
+        this.answer("completions", BODY)
+    assert str(found.value).isprintable() and "red?[2J?? tea" in str(found.value)
+
+
+@pytest.mark.parametrize("tokens", [10**9, 10**30, 10**400, -1, True, 5.0, "7"])
+def test_counts_beyond_all_reason_are_none(tokens: object) -> None:
+    usage = {"prompt_tokens": tokens, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": tokens}}
+    found = read({"choices": [{"text": "a"}], "usage": usage})
+    assert (found.prompt, found.made, found.thought) == (None, 5, None)
 
 
 def test_where_a_server_sends_on_to_is_said_as_an_address(server: ModelServer) -> None:

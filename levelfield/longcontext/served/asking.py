@@ -4,34 +4,42 @@
     evaluate(served, [served.put(Evaluation(count=100))], folder, at_once=8)      # continues after a kill
 
 Only the main thread writes. Each answer is stored as it arrives, under a hash of what was asked, so that nothing stored
-is asked again; a process that is killed loses at most the questions that were on their way. Questions of one task and
+is asked again; a process that is killed, or finds the disk full, loses at most the questions that were on their way. A
+question that the server refuses while it answers others is left out. Questions of one task and
 length go out in the order of their prompts, since servers that cache prefixes read a common beginning once. While they
 are answered, another thread generates those of the next task or length.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
+import numpy as np
+
 from levelfield.files import write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED, INEXACT, ways
-from levelfield.longcontext.predictions import LeftOut, OnPrediction, Prediction
-from levelfield.longcontext.served.client import Client, Unanswered
+from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
+from levelfield.longcontext.served.client import Client, Refusal, Unanswered
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
 from levelfield.longcontext.served.replies import Reply
-from levelfield.longcontext.served.way import Way, Wrapping
+from levelfield.longcontext.served.way import PLACEHOLDER, Way, Wrapping
 from levelfield.longcontext.served.wrappings import wrapping_for
 from levelfield.ruler import RulerTask, Sample
 from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
 MOST_FAILURES = 3  # questions in a row without an answer, each after all its tries, after which nothing more is asked
+ROOM, ROOM_OF_TOKEN = 1 << 13, 16  # bytes of a stored answer at most, without what is written and for a token of it
+SHORT = "Which number comes after 1, 2, 3?\nThe next number is"  # what nothing but a way of asking can be refused for
 
 
 class Question(NamedTuple):
@@ -74,6 +82,12 @@ class Served:
         question.sample.forget_text()
         return self.way.continued(body, self.client.answer(self.way.endpoint, body))
 
+    def ask_shortly(self, question: Question) -> Reply:
+        """Asks what fits into a line, in the same way. Raises Unanswered and UserError."""
+        ids = np.array(self.tokenizer.encode(SHORT), np.int32)
+        short = replace(question.sample, parts=(SHORT,), ids=ids)
+        return self.ask(question._replace(sample=short, wrapping=Wrapping("", *PLACEHOLDER)))
+
     def prediction(self, question: Question, reply: Reply) -> Prediction:
         """Makes the stored answer. The server's counts stand beside our own."""
         made = reply.made if reply.made is not None else len(self.tokenizer.encode(reply.reasoning + reply.text))
@@ -103,16 +117,23 @@ class _Asking:
         self.left: list[LeftOut] = []
         self.on_their_way: set[str] = set()
         self.failures = 0
-        self.error: UserError | None = None
+        self.refusals: list[Refusal] = []  # of single questions
+        self.answered = False  # any question, now or before
+        self.works = False  # whether the server has answered a question since it last refused one
+        self.error: UserError | OSError | None = None
 
     def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[Question]:
-        """Yields what is to be asked, and reports what is stored already. Ends early after an error."""
-        with Ahead(self._groups(evaluations)) as groups:
-            for asked, baselines in groups:
-                if self.error:
-                    return
-                append_lines(self.answers.folder, baselines)  # before the answers, so that none is without them
-                yield from self._of_group(asked)
+        """Yields what is to be asked, and reports what is stored already. Ends early after an error, which is noted, so
+        that the answers that are on their way are stored all the same."""
+        try:
+            with Ahead(self._groups(evaluations)) as groups:
+                for asked, baselines in groups:
+                    if self.error:
+                        return
+                    append_lines(self.answers.folder, baselines)  # before the answers, so that none is without them
+                    yield from self._of_group(asked)
+        except (UserError, OSError) as error:
+            self.error = self.error or error
 
     def _groups(self, evaluations: Sequence[Evaluation]) -> Iterator[tuple[list[Question], list[str]]]:
         """Yields the questions of each task and length in the order of their prompts, and their baselines."""
@@ -133,25 +154,56 @@ class _Asking:
             if self.error:
                 return
             self.on_their_way.add(q.key)
+            self._check_room(q)
             yield q
 
+    def _check_room(self, question: Question) -> None:
+        """Raises OSError where the disk may have no room for the answers to what is on its way."""
+        one = ROOM + ROOM_OF_TOKEN * self.served.way.most(question.sample.answer_tokens)
+        if shutil.disk_usage(self.answers.folder).free < one * len(self.on_their_way):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.answers.path))
+
     def ask(self, question: Question) -> Reply:
-        """Asks one question, in any thread, unless there was an error. Raises Unanswered and UserError."""
+        """Asks one question, in any thread, unless there was an error.
+
+        Raises Unanswered; Refusal for a question that the server refuses while it answers others; and UserError where
+        it refuses whatever is asked.
+        """
         if self.error:
             raise Unanswered("nothing more was asked")
-        return self.served.ask(question)
+        try:
+            return self.served.ask(question)
+        except Refusal as refusal:
+            if not self.works:
+                try:
+                    self.served.ask_shortly(question)
+                except UserError:
+                    raise UserError(str(refusal)) from refusal
+            raise
 
     def take(self, found: Prediction, new: bool) -> None:
-        """Stores an answer and reports it."""
-        self.answers.append(found)
+        """Stores an answer and reports it. Where there is no room for it, those that follow are stored if they can."""
+        try:
+            self.answers.append(found)
+        except OSError as error:
+            self.error = self.error or error
+            return
+        self.answered = True
         self.on_prediction(found, new)
 
     def receive(self, question: Question, result: Reply | BaseException) -> None:
         """Stores a reply, or notes why there is none. After too many failures nothing more is asked."""
         self.on_their_way.discard(question.key)
         if isinstance(result, Reply):
-            self.failures = 0
+            self.failures, self.works = 0, True
             self.take(self.served.prediction(question, result), new=True)
+        elif isinstance(result, Refusal):
+            self.works = False
+            self.refusals.append(result)
+            why = f"The server refuses this question for good, and answers others ({result.why})."
+            self.left.append(LeftOut.of(question.sample, why))
+            if len(self.refusals) >= MOST_FAILURES and not self.answered:
+                self.error = self.error or self.refusals[0]
         elif isinstance(result, UserError):
             self.error = self.error or result
         elif isinstance(result, Unanswered):
@@ -177,7 +229,8 @@ def evaluate(
     """Asks for the answers that `folder` does not have yet, and returns the samples without one.
 
     evaluations: as `Served.put` makes them. at_once: how many questions are on their way at most. Raises UserError
-    where the server refuses or has stopped answering; what was answered until then is stored.
+    where the server refuses all that is asked or has stopped answering, and OSError where the disk is full; what was
+    answered until then is stored.
     """
     asking = _Asking(served, folder, on_prediction)
     with Crew(at_once, asking.ask) as crew:
@@ -192,7 +245,7 @@ def evaluate(
     if asking.error:
         raise asking.error
     if asking.left and len(asking.left) == sum(each.prompts for each in evaluations):
-        raise UserError(f"No question has an answer. {asking.left[0].why}")
+        raise next(iter(asking.refusals), UserError(f"No question has an answer. {asking.left[0].why}"))
     leave_out(folder, evaluations, asking.left)
     return asking.left
 
@@ -204,7 +257,7 @@ def _restated(question: Question, old: Prediction) -> Prediction:
 
 
 def _without_answer(sample: Sample, why: str) -> LeftOut:
-    return LeftOut.of(sample, f"The server did not answer ({why}): run the same command again to ask once more.")
+    return LeftOut.of(sample, f"The server did not answer ({why}): {AGAIN}")
 
 
 def note_ways(folder: Path, sentences: Mapping[str, str]) -> None:

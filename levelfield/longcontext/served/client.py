@@ -5,8 +5,8 @@
 
 It is one client for all threads. A refusal by 408, 409, 425, 429 or 5xx, a lost connection, a time-out and a reply that
 is cut off are tried again, each time after a longer pause. What a server says in Retry-After holds for all threads. Any
-other refusal is a `UserError` with the server's own words (`words`). The key goes into the header of requests and
-nowhere else.
+other refusal is a `UserError` with the server's own words (`words`), a `Refusal` where it may be of one question. The
+key goes into the header of requests and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,19 +15,34 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
 from urllib.parse import urlsplit
 
 from levelfield.files import shortened
 from levelfield.longcontext.served.replies import BrokenReply, Reply, read
-from levelfield.longcontext.served.words import no_answer, passing, reason, refusal, refused_inside, remedy, words
+from levelfield.longcontext.served.way import most_tokens
+from levelfield.longcontext.served.words import (
+    no_answer,
+    passing,
+    printable,
+    reason,
+    refusal,
+    refused_inside,
+    remedy,
+    words,
+)
 from levelfield.spec import UserError
 
 T = TypeVar("T")
 HERE = ("localhost", "127.0.0.1", "::1")
 LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
+MOST_BYTES = 1 << 24  # of any reply, in addition to what its request may ask for:
+BYTES_OF_PROMPT, BYTES_OF_TOKEN = 16, 1024  # for a byte of the request and for a token, with what --more may add to it
+ENCODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body that is not decoded
 
 
 class Address(NamedTuple):
@@ -68,8 +83,7 @@ class Address(NamedTuple):
 def no_address(text: str, error: Exception) -> UserError:
     """Returns why an address can be none."""
     why = "a part of the host's name is empty or too long" if isinstance(error, UnicodeError) else str(error)
-    shown = "".join(letter if letter.isprintable() else "?" for letter in shortened(text))
-    return UserError(f"{shown} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
+    return UserError(f"{printable(shortened(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
 
 
 class Listed(NamedTuple):
@@ -85,8 +99,9 @@ class Listed(NamedTuple):
 class Patience:
     """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
 
-    timeout: without any byte of a reply. first, longest: the pauses before the second try and at most; each is twice as
-    long as the one before, less a random part so that threads do not come back together.
+    timeout: from the request to the end of its reply. A connection that falls silent after the reply has begun is left
+    when it has been silent for as long again, at the latest. first, longest: the pauses before the second try and at
+    most; each is twice as long as the one before, less a random part so that threads do not come back together.
     """
 
     tries: int = 8
@@ -101,6 +116,14 @@ class Patience:
 
 class Unanswered(Exception):
     """Raised for a question that is still without an answer after all tries; its text is the last reason."""
+
+
+class Refusal(UserError):
+    """Raised where the server refuses a request. why: its status, where it has one, and its words."""
+
+    def __init__(self, sentence: str, why: str) -> None:
+        super().__init__(sentence)
+        self.why = why
 
 
 class _Later(Exception):
@@ -125,8 +148,7 @@ class Client:
         self.http = _library()
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         limits = self.http.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
-        timeout = self.http.Timeout(self.patience.timeout, connect=min(30.0, self.patience.timeout), pool=None)
-        self.inner = self.http.Client(headers=headers, limits=limits, timeout=timeout)
+        self.inner = self.http.Client(headers=headers, limits=limits)
         self._lock, self._hold = threading.Lock(), 0.0
         self.tried_again = 0
 
@@ -163,9 +185,11 @@ class Client:
 
     def _listed(self, url: str) -> Listed:
         try:
-            found = self.inner.get(f"{url}/models", timeout=30.0)
+            found = self._sent("GET", f"{url}/models", 30.0)
         except self.http.TimeoutException:
             return Listed([], "no reply within 30 seconds")
+        except _Later as endless:
+            return Listed([], str(endless))
         except self.http.InvalidURL as error:
             raise no_address(url, error) from error
         except self.http.TransportError as error:
@@ -205,9 +229,26 @@ class Client:
                 self._hold = max(self._hold, time.monotonic() + min(after, LONGEST_HOLD_S))
         time.sleep(self.patience.pause(tried))
 
+    def _sent(self, method: str, url: str, seconds: float, body: Mapping[str, Any] | None = None) -> Any:
+        """Sends a request and reads its whole reply. Raises _Later for one that is longer than any answer, and the
+        library's TimeoutException for one that has not ended within those seconds."""
+        until = time.monotonic() + seconds
+        timeout = self.http.Timeout(seconds, connect=min(30.0, seconds), pool=None)
+        with self.inner.stream(method, url, json=body, timeout=timeout) as found:
+            most = MOST_BYTES + BYTES_OF_PROMPT * len(found.request.content) + BYTES_OF_TOKEN * most_tokens(body or {})
+            data = bytearray()
+            for part in found.iter_bytes():
+                data += part
+                if len(data) > most:
+                    raise _Later(f"a reply of more than {most >> 20} MB")
+                if time.monotonic() > until:
+                    raise self.http.ReadTimeout("the reply had begun", request=found.request)
+            headers = [(name, value) for name, value in found.headers.multi_items() if name.lower() not in ENCODED]
+        return self.http.Response(found.status_code, headers=headers, content=bytes(data), request=found.request)
+
     def _once(self, url: str, body: Mapping[str, Any]) -> Any:
         try:
-            found = self.inner.post(url, json=body)
+            found = self._sent("POST", url, self.patience.timeout, body)
         except self.http.TimeoutException:
             raise _Later(f"no reply within {self.patience.timeout:g} seconds")
         except (self.http.TransportError, self.http.DecodingError) as error:
@@ -215,6 +256,9 @@ class Client:
         if passing(found.status_code):
             self._refuse_spent(found)
             raise _Later(f"the server answered {found.status_code}: {words(found, self.key)}", _after(found.headers))
+        if found.status_code >= 400:
+            said = words(found, self.key)
+            raise Refusal(refusal(self.address.url, found, self.key), f"{found.status_code}: {said}")
         if found.status_code != 200:
             raise UserError(refusal(self.address.url, found, self.key))
         try:
@@ -230,7 +274,7 @@ class Client:
             said, may_pass = inside
             if may_pass:
                 raise _Later(f"the server answered: {said}")
-            raise UserError(f"{self.address.url} refuses ({said}): {remedy(200, said)}.")
+            raise Refusal(f"{self.address.url} refuses ({said}): {remedy(200, said)}.", said)
         try:
             return read(found)
         except BrokenReply as broken:
@@ -261,12 +305,14 @@ def _named(found: Any) -> Listed:
 
 
 def _after(headers: Mapping[str, str]) -> float | None:
-    """Reads how many seconds the server asks to wait; None where it does not say so in seconds."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) / unit
-        except (KeyError, ValueError):
-            continue
-        if 0 <= seconds < float("inf"):
-            return seconds
+    """Reads how many seconds the server asks to wait, which it may say as a date, too; None where it does not."""
+    reads = (
+        ("retry-after-ms", lambda text: float(text) / 1000),
+        ("retry-after", float),
+        ("retry-after", lambda text: parsedate_to_datetime(text).timestamp() - time.time()),
+    )
+    for name, read_ in reads:
+        with suppress(KeyError, ValueError, OverflowError, OSError):
+            if 0 <= (seconds := read_(headers[name])) < float("inf"):
+                return seconds
     return None

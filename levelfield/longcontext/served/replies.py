@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from levelfield.longcontext.predictions import MOST_TOKENS
+
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
 HALF = re.compile(r"[\ud800-\udfff]")
@@ -87,7 +89,7 @@ def _choice(found: Any) -> Mapping[str, Any]:
 def _count(usage: Mapping[str, Any], name: str) -> int | None:
     """Reads a count of tokens; None for anything that cannot be one."""
     value = usage.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 def parted(text: str) -> tuple[str, str]:

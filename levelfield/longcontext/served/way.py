@@ -84,8 +84,7 @@ class Way:
     def most(self, budget: int) -> int:
         """Returns how many tokens a request lets the model write, for an answer of a budget, as `more` may say."""
         fields = {"max_tokens": budget + self.thinking, **(json.loads(self.more) if self.more else {})}
-        limits = [fields.get(name) for name in WRITTEN]
-        return max((each for each in limits if isinstance(each, int)), default=budget + self.thinking)
+        return most_tokens(fields, budget + self.thinking)
 
     def label(self, template: str) -> str:
         """Names the answers that may be averaged: the template, the way, and a hash of settings other than the usual.
@@ -141,6 +140,12 @@ class Way:
     def key(self, sample: Sample, label: str) -> str:
         """Hashes what the model reads, and how, under which the answer is stored."""
         return hashlib.sha256(f"{sample.key} {label}".encode()).hexdigest()[:24]
+
+
+def most_tokens(fields: Mapping[str, Any], default: int = 0) -> int:
+    """Returns how many tokens a request lets the model write; the default where its fields do not say."""
+    limits = [fields.get(name) for name in WRITTEN]
+    return max((each for each in limits if isinstance(each, int)), default=default)
 
 
 def with_bos(bos_ids: Sequence[int], ids: np.ndarray) -> list[int]:

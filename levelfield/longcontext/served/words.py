@@ -36,9 +36,15 @@ def redacted(text: str, key: str | None) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """Returns a text with "?" for each character that is none to print, by which a terminal could be told to do
+    something. A blank, a tab and the end of a line are blanks."""
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
+
+
 def one_line(text: str, key: str | None) -> str:
     """Returns a text in one line and without the key, as much of it as is shown."""
-    return " ".join(whole(redacted(text, key)).split())[:WORDS].rstrip(".")
+    return " ".join(printable(whole(redacted(text, key))).split())[:WORDS].rstrip(".")
 
 
 def reason(error: Exception, key: str | None) -> str:

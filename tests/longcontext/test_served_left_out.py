@@ -1,0 +1,109 @@
+"""Questions that a server refuses alone, and a disk that is full, cost no other answer."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from fixtures_model_server import ModelServer, serving_model
+from toy_reader import SINGLE, knows
+from toy_served import EVALUATION, ask, close_clients, served
+
+from levelfield.longcontext.answers import score, stored
+from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.way import By, Way
+from levelfield.ruler import Bytes, generate
+from levelfield.spec import UserError
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    close_clients()
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serving_model(knows) as found:
+        yield found
+
+
+@pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix"])
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_a_question_that_is_refused_alone_is_left_out(
+    server: ModelServer, tmp_path: Path, by: By, at_once: int
+) -> None:
+    """The first one that is asked is among them, so that nothing was answered before."""
+    texts = sorted(s.text for s in generate(SINGLE, 700, Bytes(), count=12))
+    keys = {text.split()[-7] for text in (texts[0], texts[5])}  # of needles, which are the same at both lengths
+    assert len(keys) == 2
+    server.refuses = lambda prompt: not keys.isdisjoint(prompt.rpartition(" magic number for ")[2].split())
+    for _ in range(2):  # the second time, nothing but what is refused is left
+        left = ask(served(server, Way(by)), tmp_path, at_once=at_once)
+        assert len(left) == 4 and len(stored(tmp_path)) == 20
+        assert {one.why for one in left} == {
+            "The server refuses this question for good, and answers others (400: filtered)."
+        }
+        assert not any(one.unanswered for one in left)
+        rows = {(r.get("at"), r.get("status"), r.get("n")) for r in score(tmp_path)[0].rows}
+        assert {("length=700", "partial", 10), ("length=1000", "partial", 10)} <= rows
+    twice = {prompt for prompt, n in Counter(server.answered).items() if n > 1}
+    assert all(prompt.startswith("Which number comes") for prompt in twice), "what shows that others are answered"
+    server.refuses = lambda prompt: False
+    assert ask(served(server, Way(by)), tmp_path) == []
+
+
+def test_a_server_that_refuses_every_question_is_told_so_soon(server: ModelServer, tmp_path: Path) -> None:
+    server.refuses = lambda prompt: len(prompt) > 100  # as where the context is too short
+    with pytest.raises(UserError, match=r"refuses \(400: filtered\): see that it knows"):
+        ask(served(server), tmp_path)
+    assert len(server.asked) < 24
+    with pytest.raises(UserError, match=r"refuses \(400: filtered\)"):
+        ask(served(server), tmp_path, replace(EVALUATION, lengths=(700,), count=2))
+
+
+def test_a_server_that_refuses_everything_from_some_time_on_is_left(server: ModelServer, tmp_path: Path) -> None:
+    server.refuses = lambda prompt: len(server.answered) >= 10
+    with pytest.raises(UserError, match=r"refuses \(400: filtered\)"):
+        ask(served(server), tmp_path, at_once=1)
+    assert len(stored(tmp_path)) == len(set(server.answered)) >= 10
+    assert len(server.asked) <= 10 + 2 * 4
+
+
+def test_a_disk_without_room_loses_no_answer(
+    server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as there is room for those that are on their way, nothing more is asked and all of them are stored."""
+    usage = asking.shutil.disk_usage(tmp_path)
+    free = lambda path: usage._replace(free=max(0, 400_000 - 40_000 * len(stored(tmp_path))))  # noqa: E731
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(asking.shutil, "disk_usage", free)
+        ask(served(server), tmp_path, at_once=2)
+    assert 0 < len(stored(tmp_path)) == len(server.answered) < 24
+    ask(served(server), tmp_path)
+    assert set(Counter(server.answered).values()) == {1} and len(stored(tmp_path)) == 24
+
+
+def test_an_answer_without_room_costs_no_other(
+    server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, tried = asking.Answers.append, count()
+
+    def full_once(self: asking.Answers, one: Prediction) -> None:
+        if next(tried) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, one)
+
+    server.faults = ["slow"]
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(asking.Answers, "append", full_once)
+        ask(served(server), tmp_path)
+    assert 5 <= len(stored(tmp_path)) == len(server.answered) - 1 < 23
