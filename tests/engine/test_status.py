@@ -12,6 +12,7 @@ import pytest
 import toys
 
 from levelfield.cli.app import main
+from levelfield.engine import jobs
 from levelfield.engine.find import Source, choose
 from levelfield.engine.status import run_status, study_status
 from levelfield.runs import store
@@ -115,3 +116,13 @@ def test_a_study_that_was_not_started_names_the_command(
         main(["status", str(tmp_path / "toys.py"), "--effort", "hours", "--runs-dir", str(tmp_path / "runs")])
     assert stop.value.code == 2
     assert "start with `levelfield run" in capsys.readouterr().err
+
+
+def test_a_folder_in_place_of_a_reason_or_a_claim_is_a_failure_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a" / store.ERROR).mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / ".lease").touch()
+    for name, word in (("a", "remove it, then run"), ("b", "Cannot write to")):
+        outcome, why = jobs.attempt(tmp_path / name, lambda _: None)
+        assert outcome == "failed" and word in why and str(tmp_path / name) in why
+    assert run_status(tmp_path / "b", time.time(), 1).state == "waiting"
