@@ -15,9 +15,11 @@ from levelfield.cli.app import main
 from levelfield.engine import jobs
 from levelfield.engine.find import Source, choose
 from levelfield.engine.status import run_status, study_status
+from levelfield.engine.training import Job, attempt
 from levelfield.runs import store
 from levelfield.runs.claims import Folder, claim
 from levelfield.runs.results import StudyIndex
+from levelfield.spec import Numerics
 
 
 def finish(where: Path, **more: str) -> None:
@@ -126,3 +128,9 @@ def test_a_folder_in_place_of_a_reason_or_a_claim_is_a_failure_in_one_sentence(t
         outcome, why = jobs.attempt(tmp_path / name, lambda _: None)
         assert outcome == "failed" and word in why and str(tmp_path / name) in why
     assert run_status(tmp_path / "b", time.time(), 1).state == "waiting"
+    toys.write(tmp_path / "toys.py", runs=1)
+    job = Job(Source(str(tmp_path / "toys.py")), "smoke", tmp_path, tmp_path / "data")
+    together = [replace(run, numerics=Numerics(nproc=2)) for run in choose(job.source.load(), "smoke")]
+    (tmp_path / together[0].id / store.ERROR).mkdir(parents=True)
+    outcome, why = attempt(together[0], job, ())
+    assert outcome == "failed" and "remove it, then run" in why, "before any process is started"
