@@ -41,6 +41,8 @@ except ImportError:  # Windows
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
+AGAIN = "remove it, then run the same command again"
+AWAY = (errno.EIO, getattr(errno, "ESTALE", errno.EIO))  # a disk or its server fails, perhaps for a moment
 CLOSED = (
     errno.EACCES,
     errno.EPERM,
@@ -105,6 +107,11 @@ def disk_errors(where: Path, option: str = "") -> Iterator[None]:
             raise UserError(message) from error
         if error.errno in CLOSED:
             raise UserError(f"Cannot write to {shortened(where)} ({error.strerror}): {other}.") from error
+        if error.errno in AWAY:
+            message = f"Cannot write to {shortened(where)} ({error.strerror}): see to the disk, then run again."
+            raise UserError(message) from error
+        if error.errno == errno.EISDIR:
+            raise unreadable(Path(error.filename2 or error.filename or where), error, AGAIN) from error
         raise
 
 
@@ -133,18 +140,26 @@ def unreadable(path: Path, error: OSError, remedy: str) -> UserError:
     return UserError(f"{path} cannot be read ({reason}): see to the disk, then run the same command again.")
 
 
-def read_text(path: Path, advice: str = "") -> str:
+def read_text(path: Path, advice: str = "", expected: str = "") -> str:
     """Returns the text of a UTF-8 file. Raises UserError, with `advice` where the file is damaged or missing.
 
-    advice: what mends that; by default, removing the folder that it lies in.
+    advice: what mends that; by default, removing the folder that it lies in. expected: its SHA-256, where it is known.
     """
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read()
+            text = file.read()
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is damaged (it is no UTF-8 text): {advice or remedy(path.parent)}.") from error
     except OSError as error:
         raise unreadable(path, error, advice or remedy(path.parent)) from error
+    if expected and hashlib.sha256(text.encode()).hexdigest() != expected:
+        raise changed(path, advice or remedy(path.parent))
+    return text
+
+
+def changed(path: Path, advice: str) -> UserError:
+    """Returns what is said of a file that has another checksum than when it was written. advice: what mends that."""
+    return UserError(f"{path} is damaged (it has changed since it was written): {advice}.")
 
 
 def sha256(path: Path) -> str:
@@ -206,18 +221,27 @@ def _locked(file: IO[bytes], wait: bool) -> bool:
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
     """Yields a path to write to, beside `path`, whose name the file takes when the block ends without an error.
 
     Whoever reads meanwhile finds the earlier file or the whole new one. After an error nothing is left of the new one.
+    durable: that is so after a power cut too; it takes the time that the disk takes.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")  # ids of processes differ on one machine only
     try:
         yield partial
+        if durable:
+            sync(partial)
         os.replace(partial, path)
     finally:
         with suppress(OSError):  # or it would hide why nothing could be written
             partial.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until what a file holds is on the disk, and not in memory alone. Raises OSError."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager
@@ -237,11 +261,14 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a file atomically, and its folder where that is missing. Raises UserError on a full disk."""
+def write_text(path: Path, text: str, durable: bool = False) -> None:
+    """Writes a file atomically, and its folder where that is missing. Raises UserError on a full disk.
+
+    durable: as of `atomic`.
+    """
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as partial:
+        with atomic(path, durable) as partial:
             partial.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
 
 
@@ -290,12 +317,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_rows(path: Path, advice: str = "") -> list[Any]:
+def read_rows(path: Path, advice: str = "", expected: str = "") -> list[Any]:
     """Returns the objects of a .jsonl file; [] where there is none. Raises UserError on a damaged one.
 
-    advice: as of `read_text`.
+    advice, expected: as of `read_text`.
     """
-    return _lines(path, read_text(path, advice), advice) if path.exists() else []
+    return _lines(path, read_text(path, advice, expected), advice) if path.exists() else []
 
 
 def read_log(path: Path) -> list[Any]:
@@ -304,13 +331,15 @@ def read_log(path: Path) -> list[Any]:
     return _lines(path, text[: text.rfind("\n") + 1])
 
 
-def read_json(path: Path, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+def read_json(
+    path: Path, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None, expected: str = ""
+) -> Any:
     """Returns the value of a JSON file. Raises UserError on a damaged one.
 
-    advice: as of `read_text`. made: returns what stands for an object, the inner ones first; by default the object
-    itself.
+    advice, expected: as of `read_text`. made: returns what stands for an object, the inner ones first; by default the
+    object itself.
     """
-    return _parsed(path, read_text(path, advice), advice, made)
+    return _parsed(path, read_text(path, advice, expected), advice, made)
 
 
 def remedy(where: Path) -> str:

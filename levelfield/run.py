@@ -10,6 +10,7 @@ threads, ends with the same bytes. With another number, sums are taken in anothe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +25,10 @@ from levelfield._version import __version__
 from levelfield.data import download, prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.files import disk_errors, read_log, sha256, write_json, write_rows
+from levelfield.files import disk_errors, sha256, write_json, write_rows
 from levelfield.model import Network
 from levelfield.objectives import Trainable, heads
-from levelfield.runs import checkpoint, claims, flops, store
+from levelfield.runs import checkpoint, claims, flops, sound, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
@@ -36,7 +37,6 @@ from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_me
 from levelfield.runs.numerics import check_device, check_model, products
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
-from levelfield.runs.results import once_each
 from levelfield.runs.rows import Splits
 from levelfield.spec import (
     SPLITS,
@@ -120,7 +120,8 @@ def execute(
     if not store.complete(where):
         _check_place(run, target, group)
     with claims.claimed(where, claim, here=group.leads) as mine, products(run.numerics):
-        work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group)
+        names = [probe.name for probe in probes]
+        work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group, probes=names)
         if group.agreed(not store.complete(where)):
             work.train_all()
         for probe in probes if group.leads else ():
@@ -192,6 +193,7 @@ class _Execution:
     tested: bool
     claim: Claim | None  # None in all but the first process of a group
     group: Group
+    probes: Sequence[str]  # names of those that come after it
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -278,7 +280,7 @@ class _Execution:
             notes=self.notes,
             group=self.group,
         )
-        journal.open(state.step)
+        self.notes += journal.open(state.step)
 
         def validate() -> float:
             return self._score(net, held_out, objective, batch=2 * phase.recipe.batch, seed=seed).mean
@@ -343,25 +345,29 @@ class _Execution:
     def _write(
         self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts, claim: Claim
     ) -> None:
-        """Stages weights and the score of every test example, unless this is a trial, then rows, ledger, log, and the
-        file that says all is there; and makes them the results of the run, unless it has another owner."""
+        """Stages the description, weights and the score of every test example, unless this is a trial, then rows, log,
+        ledger, and the file that says all is there; and makes them the results of the run, unless it has another
+        owner."""
         staging = claim.staging
+        write_json(staging / store.SPEC, describe(self.run))
         if test is not None:
             with disk_errors(self.where):  # safetensors' own writer leaves a file that nobody else may read
                 (staging / store.WEIGHTS).write_bytes(save(checkpoint.cpu_copies(net.state_dict())))
             store.write_scores(staging, test.values)
         write_rows(staging / store.ROWS, rows)
-        write_json(staging / store.LEDGER, self._ledger(net, costs) | {"claims": claim.count})
-        if log := once_each(read_log(self.where / store.LOG)):
+        log, lacking = sound.curve(self.where / store.LOG, len(costs))
+        if log:
             write_rows(staging / store.LOG, log)
-        store.conclude(staging, __version__)
+        self.notes += sound.without(self.where / store.LOG, lacking)
+        write_json(staging / store.LEDGER, self._ledger(net, costs) | {"claims": claim.count})
+        store.conclude(staging, __version__, self.probes)
         claim.commit()
 
     def _clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
-        for old in checkpoint.listing(self.where):
-            old.unlink()
-        (self.where / store.ERROR).unlink(missing_ok=True)
+        checkpoint.remove(checkpoint.listing(self.where))
+        with suppress(OSError):
+            (self.where / store.ERROR).unlink()
 
     def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
         machine = {

@@ -176,7 +176,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
     unreadable = _unreadable(results, source, place)
-    for remark in [*_progress(results), *unreadable, *report.remarks(results, tables)]:
+    for remark in [*_progress(results), *unreadable, *results.remarks, *report.remarks(results, tables)]:
         say(remark)
     for line in report.verdict_lines(study, results):
         say(line)

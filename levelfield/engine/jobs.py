@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from levelfield.files import write_text
+from levelfield.files import disk_errors, refusal, write_text
 from levelfield.runs import store
 from levelfield.runs.claims import Claim, Lost, Stopped, claim
 from levelfield.spec import UserError
@@ -138,7 +138,8 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
         with claim(where) as mine:
             if mine is None:
                 return "busy", ""
-            (where / store.ERROR).unlink(missing_ok=True)
+            with disk_errors(where):
+                (where / store.ERROR).unlink(missing_ok=True)
             try:
                 execute(mine)
             except (Lost, Stopped):
@@ -148,4 +149,6 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
                 return "failed", reason(error)
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)
+    except OSError as error:
+        return "failed", str(refusal(error))
     return "done", ""

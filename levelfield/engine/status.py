@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder
+from levelfield.spec import UserError
 
 State = Literal["done", "running", "silent", "failed", "waiting"]
 STATES: tuple[State, ...] = ("done", "running", "silent", "failed", "waiting")
@@ -90,12 +91,16 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
 def run_status(where: Path, now: float, phases: int) -> RunStatus:
     """Returns where one run is, whose protocol has so many phases. now: the time in seconds as the file system has it.
 
-    A run that is done, of which some file cannot be read, has failed.
+    A run that is done, of which some file cannot be read, has failed. One that has no rows yet of a probe of its study
+    is not done.
     """
     if store.complete(where):
-        if why := store.why_unreadable(where, phases):
-            return RunStatus("failed", why=why)
-        return RunStatus("done", diverged=store.diverged(where))
+        try:
+            found = store.measured(where, phases)
+        except UserError as error:
+            return RunStatus("failed", why=str(error))
+        if not found.unprobed:
+            return RunStatus("done", diverged=any(row.get("status") == "diverged" for row in found.rows))
     disk = Folder(where)
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None

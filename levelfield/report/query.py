@@ -90,13 +90,23 @@ def read(files: Sequence[Path]) -> Measured:
     """What the files hold; a number that several hold, such as a run's own and a committed copy, counts once.
 
     A number of no run, as of an audit, is told by the name of its folder: the same at another effort is another number.
+    Of a complete run that cannot be read whole nothing is taken, as by `store.read`.
     """
-    members, complaints = _members(dict.fromkeys(path.parent.parent for path in files))
+    members, phases, complaints = _members(dict.fromkeys(path.parent.parent for path in files))
     first = {member.run: member for member in reversed(members)}
     rows: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    complete: dict[Path, bool] = {}
     for path in files:
+        where = path.parent
         try:
-            found = _committed(path) if path.suffix == ".csv" else store.run_rows(path)
+            if path.suffix == ".csv":
+                found = _committed(path)
+            elif complete.get(where):
+                continue  # its rows are taken
+            elif complete.setdefault(where, store.complete(where)):
+                found = store.measured(where, phases.get(where.name)).rows
+            else:
+                found = store.run_rows(path)
         except UserError as error:
             complaints.append(str(error))
             continue
@@ -108,15 +118,17 @@ def read(files: Sequence[Path]) -> Measured:
     return Measured(list(rows.values()), members, complaints)
 
 
-def _members(folders: Iterable[Path]) -> tuple[list[Member], list[str]]:
-    members, complaints = list[Member](), list[str]()
+def _members(folders: Iterable[Path]) -> tuple[list[Member], dict[str, int], list[str]]:
+    """Members of all studies, how many phases each run has, and a sentence for each index that is damaged."""
+    members, phases, complaints = list[Member](), dict[str, int](), list[str]()
     for path in (path for out in folders for path in sorted((out / "studies").glob("*.json"))):
         try:
             index = store.read_index(path)
             members += [Member(index.study, index.effort, run) for run in index.runs]
+            phases |= {run: len(spec["protocol"]["phases"]) for run, spec in index.runs.items()}
         except UserError as error:
             complaints.append(str(error))
-    return members, complaints
+    return members, phases, complaints
 
 
 def _committed(path: Path) -> list[Row]:

@@ -13,7 +13,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from levelfield.files import atomic, disk_errors
+from levelfield.files import AGAIN, atomic, disk_errors, unreadable
 from levelfield.runs.processes import ALONE, Group
+from levelfield.spec import UserError
 from levelfield.train import State
 
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)-\w+\.safetensors")
@@ -73,20 +75,36 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
     content = save(cpu_copies(tensors), metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
-    with disk_errors(where), atomic(where / name) as partial:
+    with disk_errors(where), atomic(where / name, durable=True) as partial:
         partial.write_bytes(content)
-    for old in listing(where)[2:]:
-        old.unlink(missing_ok=True)
+    remove(listing(where)[2:])
+
+
+def remove(checkpoints: Iterable[Path]) -> None:
+    """Removes the files of checkpoints; what the system does not remove stays."""
+    for path in checkpoints:
+        with suppress(OSError):
+            path.unlink()
 
 
 def latest(where: Path) -> tuple[Saved | None, list[str]]:
-    """Returns the newest checkpoint that is whole, and a sentence for each newer one that is not."""
-    complaints = []
+    """Returns the newest checkpoint that is whole, and a sentence for each newer one that is not.
+
+    Raises UserError where none is, and one of them cannot be opened, which may be whole.
+    """
+    complaints, refused = list[str](), list[UserError]()
     for path in listing(where):
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            refused.append(unreadable(path, error, AGAIN))
+            complaints.append(f"{path.name} cannot be opened; continuing from the checkpoint before it.")
+            continue
         if _mark(content) == path.stem.rsplit("-", 1)[1]:
             return _parse(content), complaints
         complaints.append(f"{path.name} is damaged; continuing from the checkpoint before it.")
+    if refused:
+        raise refused[0]
     return None, complaints
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import threading
@@ -25,12 +26,13 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from levelfield.files import disk_errors
+from levelfield.files import disk_errors, sync
 from levelfield.runs import lease
 from levelfield.runs.lease import Entry, Owner, Watch
 from levelfield.spec import UserError
 
 FOLDER = ".lease"
+NUMBER = re.compile("[1-9][0-9]{0,5}")  # the name of an entry
 UNTOLD = "?"  # in place of when a process started
 BEAT_S = 10.0
 DEADLINE_S = 90.0  # network file systems show a change of another machine within 60 s at most
@@ -71,8 +73,8 @@ class Folder:
 
     def last(self) -> int:
         try:
-            return max((int(name) for name in os.listdir(self.path) if name.isdigit()), default=0)
-        except FileNotFoundError:
+            return max((int(name) for name in os.listdir(self.path) if NUMBER.fullmatch(name)), default=0)
+        except (FileNotFoundError, NotADirectoryError):  # where a file is in its place, `add` says so
             return 0
 
     def read(self, number: int) -> Entry | None:
@@ -80,6 +82,8 @@ class Folder:
             return Entry.from_json((self.path / str(number)).read_text(encoding="utf-8", errors="replace"))
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            return Entry.from_json("")
 
     def add(self, number: int, entry: Entry) -> bool:
         """Writes the entry beside its place and links it there: with its whole content, or not at all."""
@@ -107,12 +111,12 @@ class Folder:
     def heard(self, number: int) -> float:
         """Returns the time of the last heartbeat, 0 where there is no such entry.
 
-        It is opened, so that a network file system asks its server.
+        It is opened, so that a network file system asks its server. Of a folder that is in its place it is 0 too.
         """
         try:
             with (self.path / str(number)).open("rb") as file:
                 return os.fstat(file.fileno()).st_mtime
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return 0.0
 
     def beat(self, number: int) -> bool:
@@ -167,6 +171,10 @@ class Claim:
 
     def commit(self) -> None:
         """Moves what is staged into the run's folder, `done.json` last. Raises Lost where another owner has the run."""
+        with disk_errors(self.disk.where):
+            for path in self.staging.iterdir():
+                with suppress(FileNotFoundError):  # of a run that another owner has completed
+                    sync(path)  # or a power cut could leave `done.json` beside files that are empty
         with self._changing, disk_errors(self.disk.where):
             names = [path.name for path in self.staging.iterdir()]
             number = lease.perform(lease.commit(self.owner, self.number, names), self.disk)

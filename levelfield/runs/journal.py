@@ -1,7 +1,7 @@
 """Logs, saves and times one phase while it trains, and says what it cost.
 
     journal = Journal(progress, number=0, plan=plan, wall_s=0.0, costs=[], notes=[])
-    journal.open(state.step)
+    notes += journal.open(state.step)
     for metrics in train(state, plan, ...):
         journal.note(state, metrics)
     cost = journal.close(state, meter, phase)
@@ -21,13 +21,12 @@ from typing import Any
 
 import torch
 
-from levelfield.files import disk_errors, read_log, to_line, write_json, write_rows
-from levelfield.runs import checkpoint, claims, store
+from levelfield.files import disk_errors, to_line, write_json, write_rows
+from levelfield.runs import checkpoint, claims, sound, store
 from levelfield.runs.claims import Stopped
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
 from levelfield.runs.processes import ALONE, Group
-from levelfield.runs.results import once_each
 from levelfield.spec import Phase, Run, UserError
 from levelfield.train import Metrics, Plan, State
 
@@ -48,7 +47,7 @@ class ProgressFile:
         """Replaces what was told before. No run fails because this cannot be written."""
         if not self.told:
             return
-        with suppress(UserError):
+        with suppress(UserError, OSError):
             write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
 
 
@@ -79,12 +78,16 @@ class Journal:
         self.pause = SAVE_EVERY_S
         self.path = progress.where / store.LOG
 
-    def open(self, step: int) -> None:
-        """Drops the records of steps that a kill undid: of this phase, those after `step`."""
+    def open(self, step: int) -> list[str]:
+        """Drops the records of steps that a kill undid: of this phase, those after `step`; and those that are damaged.
+
+        Returns a sentence, for the ledger, where there are damaged ones.
+        """
         if not self.progress.told:
-            return
-        done = [r for r in once_each(read_log(self.path)) if (r["phase"], r["step"]) <= (self.number, step)]
-        write_rows(self.path, done)
+            return []
+        records, lacking = sound.curve(self.path, len(self.progress.run.protocol.phases))
+        write_rows(self.path, [r for r in records if (r["phase"], r["step"]) <= (self.number, step)])
+        return sound.without(self.path, lacking)
 
     def note(self, state: State, metrics: Metrics) -> None:
         """Writes what is due after a step.

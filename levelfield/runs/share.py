@@ -17,9 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, sha256, write_json, write_text
+from levelfield.files import (
+    atomic,
+    atomic_folder,
+    disk_errors,
+    locked,
+    read_json,
+    remedy,
+    sha256,
+    write_json,
+    write_text,
+)
 from levelfield.runs import store
 from levelfield.runs.claims import claimed
+from levelfield.runs.results import Described
 from levelfield.spec import Row, UserError
 from levelfield.spec.shapes import fault
 
@@ -53,17 +64,18 @@ def pack(where: Path, target: Path) -> list[Path]:
         raise UserError(f"{target} is a file: give the --folder that the run is written to.")
     if (where / store.WEIGHTS).exists():
         store.checked_weights(where)
-    place = target.resolve()
+    store.read_scores(where)
+    page, place = card(where), target.resolve()
     with disk_errors(place.parent, "--folder"), _alone(place):
         filled = place.exists() and any(place.iterdir())
         if filled and not (place / MANIFEST).exists():
             raise UserError(f"{target} holds other things: give another --folder.")
         if not filled:
             with atomic_folder(place) as partial:
-                names = _write(where, partial)
+                names = _write(where, partial, page)
         else:
             earlier = _listed(place)
-            names = _write(where, place)
+            names = _write(where, place, page)
             for name in earlier - set(names):
                 (place / name).unlink(missing_ok=True)
     return [target / name for name in sorted(names)]
@@ -81,13 +93,13 @@ def _alone(place: Path) -> Iterator[None]:
                 lock.unlink()
 
 
-def _write(where: Path, to: Path) -> list[str]:
-    """Writes each file of an export whole or not at all, the manifest last, and returns their names."""
+def _write(where: Path, to: Path, page: str) -> list[str]:
+    """Writes each file of an export whole or not at all, the manifest last, and returns their names. page: its card."""
     names = [path.name for path in sorted(where.iterdir()) if FILE.fullmatch(path.name)]
     for path in (*(where / name for name in names), LOADER):
         with atomic(to / ("load.py" if path == LOADER else path.name)) as partial:
             shutil.copyfile(path, partial)
-    write_text(to / "README.md", card(where))
+    write_text(to / "README.md", page)
     sums = {name: sha256(to / name) for name in names}
     write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
     return [*names, "load.py", "README.md", MANIFEST]
@@ -189,12 +201,14 @@ def _wrong(found: Manifest) -> str | None:
 
 
 def card(where: Path) -> str:
-    """Returns the page of a run, in Markdown with the head that model hubs read: scores, cost and how to use it."""
-    spec, ledger, rows = (
-        read_json(where / store.SPEC),
-        read_json(where / store.LEDGER),
-        store.run_rows(where / store.ROWS),
-    )
+    """Returns the page of a run, in Markdown with the head that model hubs read: scores, cost and how to use it.
+
+    Raises UserError where a file of the run is damaged.
+    """
+    path, rows = where / store.SPEC, store.run_rows(where / store.ROWS)
+    spec, ledger = read_json(path, expected=store.seal(where, store.SPEC)), store.measured(where).ledger
+    if wrong := fault(spec, Described):
+        raise UserError(f"{path} is damaged ({wrong}): {remedy(where)}.")
     lines = [
         "---",
         "library_name: levelfield",

@@ -11,7 +11,7 @@ runs/listops-attention-scratch-0-5f0c9a1e2b/
     scores.npy          the score of every test example, (N,) in the order of the split
     rows.jsonl          what was measured
     ledger.json         what it cost
-    done.json           written last, with the checksum of the weights: without it the run is not complete
+    done.json           written last, with checksums of the others: without it the run is not complete
     probe-NAME-*.jsonl  a probe's rows, written whole; named by its settings
     .lease/             while a process works on it: whose it is, and results that are not the run's yet (`claims`)
 runs/studies/demo-minutes.json      which runs a study at an effort is made of
@@ -23,31 +23,32 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from levelfield.files import (
     atomic,
+    changed,
     disk_errors,
     locked,
     read_json,
-    read_log,
     read_rows,
     read_text,
     remedy,
     save_array,
     sha256,
+    to_line,
     unreadable,
     write_json,
-    write_rows,
+    write_text,
 )
-from levelfield.runs import lease
-from levelfield.runs.results import Done, Ledger, LogRecord, Record, Results, StudyIndex
+from levelfield.runs import lease, sound
+from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
 from levelfield.spec.shapes import fault
 
@@ -61,6 +62,7 @@ LOG = "log.jsonl"
 PROGRESS = "progress.json"
 ERROR = "error.txt"  # why a run failed
 TRIALS = "trials"
+SEALED = (SPEC, SCORES, ROWS, LEDGER)  # files whose checksums a complete run keeps, beside that of the weights
 UNREADABLE = "not readable, because"  # begins why a finished run is among the failures
 NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
@@ -126,22 +128,44 @@ def write_scores(where: Path, values: np.ndarray) -> None:
 def read_scores(where: Path) -> np.ndarray | None:
     """Returns what `write_scores` kept, (N,); None where a run of an earlier version kept nothing.
 
-    Raises UserError for a damaged file.
+    Raises UserError for a damaged file, and where one that was kept is missing.
     """
-    try:
-        return np.load(where / SCORES, allow_pickle=False)
-    except FileNotFoundError:
+    path, expected = where / SCORES, seal(where, SCORES)
+    if not expected and not path.exists():
         return None
+    try:
+        if expected and sha256(path) != expected:
+            raise changed(path, remedy(where))
+        return np.load(path, allow_pickle=False)
     except OSError as error:
-        raise unreadable(where / SCORES, error, remedy(where)) from error
+        raise unreadable(path, error, remedy(where)) from error
     except (ValueError, EOFError) as error:
-        raise UserError(f"{where / SCORES} is damaged ({error}): {remedy(where)}.") from error
+        raise UserError(f"{path} is damaged ({error}): {remedy(where)}.") from error
 
 
-def conclude(where: Path, version: str) -> None:
-    """Writes the file that says that a run has finished, with the version of levelfield and the weights' checksum."""
+def conclude(where: Path, version: str, probes: Iterable[str] = ()) -> None:
+    """Writes the file that says that a run has finished, and what was written before it.
+
+    version: of levelfield. probes: names of those that the study measures it by, once it is complete.
+    """
     weights = {"weights_sha256": sha256(where / WEIGHTS)} if (where / WEIGHTS).exists() else {}
-    write_json(where / DONE, {"version": version, **weights})
+    sums = {name: sha256(where / name) for name in SEALED if (where / name).exists()}
+    write_json(where / DONE, {"version": version, **weights, "sha256": sums, "probes": list(probes)})
+
+
+def seal(where: Path, name: str) -> str:
+    """Returns the SHA-256 that a file of a run had when the run was complete; "" where that is not known.
+
+    Raises UserError where the file that says it is damaged.
+    """
+    return _done(where).get("sha256", {}).get(name, "") if complete(where) else ""
+
+
+def _done(where: Path) -> Any:
+    """Returns what `conclude` wrote, a `Done`. Raises UserError where it is damaged."""
+    found = read_json(where / DONE)
+    _check(where / DONE, fault(found, Done))
+    return found
 
 
 def checked_weights(where: Path) -> Path:
@@ -150,8 +174,7 @@ def checked_weights(where: Path) -> Path:
     Raises UserError where they are missing, or are not those that were saved. Runs of earlier versions have no
     checksum, so what lies there is believed.
     """
-    path, known = where / WEIGHTS, read_json(where / DONE)
-    _check(where / DONE, fault(known, Done))
+    path, known = where / WEIGHTS, _done(where)
     try:
         found = sha256(path)
     except OSError as error:
@@ -167,8 +190,11 @@ def probe_file(where: Path, probe: Probe) -> Path:
 
 
 def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
-    """Writes the rows of a probe, and removes those that it gave with other settings."""
-    write_rows(probe_file(where, probe), rows)
+    """Writes the rows of a probe, and removes those that it gave with other settings.
+
+    Where it has none to give, the file is an empty line: without a byte it would be a damaged one.
+    """
+    write_text(probe_file(where, probe), "".join(map(to_line, rows)) or "\n", durable=True)
     for other in probed_otherwise(where, probe):
         other.unlink()
 
@@ -196,7 +222,7 @@ def write_index(out: Path, index: StudyIndex, adds: bool = False) -> None:
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        write_json(path, (_joined(_earlier(path), index) if adds else index).record)
+        write_json(path, (index.joined(_earlier(path)) if adds else index).record)
 
 
 def _earlier(path: Path) -> StudyIndex | None:
@@ -207,28 +233,6 @@ def _earlier(path: Path) -> StudyIndex | None:
         return None
 
 
-def _joined(earlier: StudyIndex | None, new: StudyIndex) -> StudyIndex:
-    """Returns the new index with the runs of the earlier one that it does not replace, and with their trials."""
-    if earlier is None or (new.sizes and earlier.sizes != new.sizes):
-        return new
-    again = {_without_hash(run_id): run_id for run_id in new.runs}
-    stale = {name for name, was in earlier.shared.items() if new.shared.get(name, was) != was}
-    changed: list[Any] = []
-    for run_id, spec in earlier.runs.items():
-        task = max((name for name in earlier.shared if run_id.startswith(f"{name}-")), key=len, default="")
-        other = again.get(_without_hash(run_id), run_id) != run_id or task in stale
-        if other and spec["task"] not in changed:
-            changed.append(spec["task"])
-    kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
-    runs, tuned = {**kept, **new.runs}, {trial["arm"] for trial in new.trials}
-    tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
-    return replace(new, runs=runs, trials=[*tried, *new.trials], shared={**earlier.shared, **new.shared})
-
-
-def _without_hash(run_id: str) -> str:
-    return run_id.rpartition("-")[0]
-
-
 def _arm(run_id: str) -> str:
     """Returns task, model and protocol of an id `task-model-protocol-seed-hash`."""
     return run_id.rsplit("-", 2)[0]
@@ -237,7 +241,7 @@ def _arm(run_id: str) -> str:
 def read_index(path: Path) -> StudyIndex:
     """Returns what `write_index` wrote. Raises UserError where it is damaged."""
     advice = "remove it and run the study again, which keeps what is done"
-    known = read_json(path, advice, _shared())
+    known = read_json(path, advice, shared_values())
     wrong = fault(known, Record)
     if not wrong:
         trials = known.get("trials", ())
@@ -261,32 +265,13 @@ def started(out: Path, study: str, effort: str, asked: str = "") -> StudyIndex:
     return read_index(path)
 
 
-def _shared() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns what makes one object of described values that are the same, wherever they stand, as a file is read.
-
-    Runs differ in little, most in their seed alone: the descriptions of 100,000 took 600 MB, and now 50.
-    """
-    first: dict[Any, dict[str, Any]] = {}
-
-    def shared(found: dict[str, Any]) -> dict[str, Any]:
-        if found.get("kind") in (None, "Run"):  # no two runs are the same
-            return found
-        return first.setdefault((*found, *_exactly(found.values())), found)
-
-    return shared
-
-
-def _exactly(values: Collection[Any]) -> tuple[Any, ...]:
-    """Returns what tells even equal values apart, such as 1 and True: their types, and which object each is."""
-    return (*map(type, values), *[id(v) if type(v) is dict else _exactly(v) if type(v) is list else v for v in values])
-
-
 def read(
     out: Path, study: str, effort: str, asked: str = "", *, runs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Results:
     """Returns all that has been measured for a study. Raises UserError where nothing was started.
 
-    A run of which some file cannot be read is among the failures, with the reason; the others are whole.
+    A run of which some file cannot be read is among the failures, with the reason; the others are whole. Of a log that
+    is damaged the curve alone is lost, which is remarked.
     asked: what the command line calls the study, where that is not its name. runs: those that the results are of, run
     id -> `spec.describe(run)`, whatever else is recorded; by default all that are.
     """
@@ -295,14 +280,17 @@ def read(
         index = replace(index, runs=runs, trials=[trial for trial in index.trials if trial["arm"] in runs])
     rows: list[Row] = []
     ledgers, curves, failures = {}, {}, {}
+    damaged, unprobed = list[str](), list[str]()
     for run_id, spec in index.runs.items():
-        where = out / run_id
+        where, phases = out / run_id, len(spec["protocol"]["phases"])
         try:
             if complete(where):
-                ledger, log, found = measured(where, len(spec["protocol"]["phases"]))
-                ledgers[run_id] = ledger
-                rows += [Row(**row | {"study": study, "effort": effort}) for row in found]
+                found, (log, lacking) = measured(where, phases), sound.curve(where / LOG, phases)
+                ledgers[run_id] = found.ledger
+                rows += [Row(**row | {"study": study, "effort": effort}) for row in found.rows]
                 curves |= {run_id: log} if log else {}
+                damaged += [run_id] if lacking else []
+                unprobed += [run_id] if found.unprobed else []
             elif (where / ERROR).exists():
                 failures[run_id] = why_failed(where)
         except UserError as error:
@@ -314,7 +302,17 @@ def read(
         specs=index.runs,
         failures=failures,
         trials=index.trials,
+        remarks=[
+            *_remark(f"Training curves are without what is damaged in {LOG} of", damaged),
+            *_remark("Run the study again, for rows of its probes are missing of", unprobed),
+        ],
     )
+
+
+def _remark(what: str, run_ids: Sequence[str]) -> list[str]:
+    """Returns the sentence that something is true of these runs, the first five by name; none where there are none."""
+    more = f" and {len(run_ids) - 5} more" if run_ids[5:] else ""
+    return [f"{what} {', '.join(run_ids[:5])}{more}."] if run_ids else []
 
 
 def without_unbegun(results: Results, out: Path) -> Results:
@@ -328,28 +326,37 @@ def without_unbegun(results: Results, out: Path) -> Results:
     return replace(results, specs=specs, unbegun=[arm for arm in arms if arm not in kept])
 
 
-def measured(where: Path, phases: int) -> tuple[Any, list[Any], list[Row]]:
-    """Returns ledger, log and rows of a complete run, whose protocol has so many phases.
+class Finished(NamedTuple):
+    """What a complete run has measured. unprobed: names of its study's probes that have left no rows yet."""
 
-    Raises UserError where one of its files is damaged.
+    ledger: Any
+    rows: list[Row]
+    unprobed: list[str]
+
+
+def measured(where: Path, phases: int | None = None) -> Finished:
+    """Returns what a complete run has measured. phases: how many its protocol has, where that is known.
+
+    Raises UserError where one of the files with it is damaged, or is not what the run wrote.
     """
-    names = _names(where)
-    done, ledger = read_json(where / DONE), read_json(where / LEDGER)
-    _check(where / DONE, fault(done, Done))
-    _check(where / LEDGER, fault(ledger, Ledger) or ("it has no phases" if len(ledger["phases"]) != phases else None))
-    log = read_log(where / LOG) if LOG in names else []
-    for entry in log:
-        wrong = fault(entry, LogRecord)
-        _check(where / LOG, wrong or (None if 0 <= entry["phase"] < phases else "it tells of another phase"))
+    names, done = _names(where), _done(where)
+    sums = done.get("sha256", {})
+    ledger = read_json(where / LEDGER, expected=sums.get(LEDGER, ""))
+    _check(where / LEDGER, fault(ledger, Ledger))
+    _check(where / LEDGER, "it has no phases" if phases not in (None, len(ledger["phases"])) else None)
     if ROWS not in names:
         raise UserError(f"{where / ROWS} is missing: {remedy(where)}.")
-    rows = run_rows(where / ROWS)
-    _check(where / ROWS, None if rows else "it is empty")
-    for name in names:
-        rows += run_rows(where / name) if name.startswith("probe-") and name.endswith(".jsonl") else []
-    others = {row.get("run", where.name) for row in rows} - {where.name}
-    _check(where, f"it holds rows of {min(others)}" if others else None)
-    return ledger, log, rows
+    rows = run_rows(where / ROWS, sums.get(ROWS, ""))
+    _check(where / ROWS, sound.foreign(rows, where.name))
+    _check(where / ROWS, sound.unscored(rows, "val" if where.parent.name == TRIALS else "test"))
+    probed = [name for name in names if name.startswith("probe-") and name.endswith(".jsonl")]
+    for name in probed:
+        found = run_rows(where / name)
+        _check(where / name, sound.foreign(found, where.name))
+        _check(where / name, "it is empty" if sums and not (where / name).stat().st_size else None)
+        rows += found
+    unprobed = [each for each in done.get("probes", ()) if not any(n.startswith(f"probe-{each}-") for n in probed)]
+    return Finished(ledger, rows, unprobed)
 
 
 def why_unreadable(where: Path, phases: int) -> str:
@@ -370,9 +377,9 @@ def _names(where: Path) -> list[str]:
         raise unreadable(where, error, remedy(where)) from error
 
 
-def run_rows(path: Path) -> list[Row]:
-    """Returns the rows in a file of a run. Raises UserError where they are damaged."""
-    rows = read_rows(path)
+def run_rows(path: Path, expected: str = "") -> list[Row]:
+    """Returns the rows in a file of a run. Raises UserError where they are damaged. expected: as of `read_text`."""
+    rows = read_rows(path, _advice(path), expected)
     for row in rows:
         _check(path, fault(row, Row) or ((wrong := impossible(row)) and f"it has {wrong}"))
     return rows
@@ -381,4 +388,9 @@ def run_rows(path: Path) -> list[Row]:
 def _check(path: Path, wrong: str | None) -> None:
     """Raises UserError where something is wrong."""
     if wrong:
-        raise UserError(f"{path} is damaged ({wrong}): {remedy(path if path.is_dir() else path.parent)}.")
+        raise UserError(f"{path} is damaged ({wrong}): {_advice(path)}.")
+
+
+def _advice(path: Path) -> str:
+    """Returns what is advised where a file of a run is damaged: rows of a probe are measured again without training."""
+    return remedy(path if path.name.startswith("probe-") else path.parent)

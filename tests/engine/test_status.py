@@ -12,11 +12,14 @@ import pytest
 import toys
 
 from levelfield.cli.app import main
+from levelfield.engine import jobs
 from levelfield.engine.find import Source, choose
 from levelfield.engine.status import run_status, study_status
+from levelfield.engine.training import Job, attempt
 from levelfield.runs import store
 from levelfield.runs.claims import Folder, claim
 from levelfield.runs.results import StudyIndex
+from levelfield.spec import Numerics
 
 
 def finish(where: Path, **more: str) -> None:
@@ -115,3 +118,19 @@ def test_a_study_that_was_not_started_names_the_command(
         main(["status", str(tmp_path / "toys.py"), "--effort", "hours", "--runs-dir", str(tmp_path / "runs")])
     assert stop.value.code == 2
     assert "start with `levelfield run" in capsys.readouterr().err
+
+
+def test_a_folder_in_place_of_a_reason_or_a_claim_is_a_failure_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a" / store.ERROR).mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / ".lease").touch()
+    for name, word in (("a", "remove it, then run"), ("b", "Cannot write to")):
+        outcome, why = jobs.attempt(tmp_path / name, lambda _: None)
+        assert outcome == "failed" and word in why and str(tmp_path / name) in why
+    assert run_status(tmp_path / "b", time.time(), 1).state == "waiting"
+    toys.write(tmp_path / "toys.py", runs=1)
+    job = Job(Source(str(tmp_path / "toys.py")), "smoke", tmp_path, tmp_path / "data")
+    together = [replace(run, numerics=Numerics(nproc=2)) for run in choose(job.source.load(), "smoke")]
+    (tmp_path / together[0].id / store.ERROR).mkdir(parents=True)
+    outcome, why = attempt(together[0], job, ())
+    assert outcome == "failed" and "remove it, then run" in why, "before any process is started"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,9 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from levelfield import protocols
 from levelfield.run import execute
 from levelfield.runs import checkpoint, journal, store
+from levelfield.runs.journal import ProgressFile
 from levelfield.runs.processes import Group
-from levelfield.spec import Block, Numerics, Run
+from levelfield.spec import Block, Numerics, Run, UserError
 from levelfield.train import State
 
 DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),), block=Block(feedforward=32, dropout=0.1))
@@ -63,3 +67,64 @@ def test_a_run_that_continues_ends_with_the_same_bytes(numerics: Numerics, tmp_p
     execute(run, parts, tmp_path / "data", "cpu")
     for name in FILES:
         assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("line", [b"\0" * 300, b'{"a": 1}', b"\xff\xfe", b'{"phase": 7, "step": 1}', b"[" * 5000])
+def test_a_damaged_line_of_the_log_costs_that_line_of_the_curve(tmp_path: Path, line: bytes) -> None:
+    """The line is of a step before the checkpoint, which nobody trains again."""
+    whole, where = tmp_path / "whole", tmp_path / "damaged"
+    execute(PLAIN, whole, tmp_path / "data", "cpu")
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    lines = (where / store.LOG).read_bytes().splitlines()
+    (where / store.LOG).write_bytes(b"\n".join([lines[0], line, *lines[2:], b""]))
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    first, _, *others = (whole / store.LOG).read_bytes().splitlines()
+    assert (where / store.LOG).read_bytes().splitlines() == [first, *others]
+    for name in ("weights.safetensors", "rows.jsonl"):
+        assert (where / name).read_bytes() == (whole / name).read_bytes()
+    (note,) = json.loads((where / store.LEDGER).read_text())["notes"]
+    assert "log.jsonl was damaged (its line 2 cannot be read)" in note
+
+
+def test_a_file_system_that_fails_for_a_moment_fails_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stale)
+        ProgressFile(PLAIN, tmp_path).write(state="training")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_one_that_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "run"
+    monkeypatch.setattr(journal, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(checkpoint, "remove", lambda _: None)
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    newest, before, *_ = checkpoint.listing(where)
+    monkeypatch.undo()
+    newest.unlink()
+    newest.mkdir()
+    saved, (complaint,) = checkpoint.latest(where)
+    assert saved is not None and newest.name in complaint
+    assert f"-{saved.phase}-{saved.numbers['step']:08d}-" in before.name
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert store.complete(where) and checkpoint.listing(where) == [newest]
+
+
+def test_where_no_checkpoint_is_whole_one_that_may_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training from the beginning would remove it."""
+    path = tmp_path / "checkpoint-0-00000001-0a1b2c3d4e5f.safetensors"
+    path.touch()
+
+    def failing(_: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    with pytest.raises(UserError, match="see to the disk"):
+        checkpoint.latest(tmp_path)
+    assert path.exists()

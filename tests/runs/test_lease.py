@@ -18,6 +18,7 @@ import pytest
 from levelfield.runs import claims
 from levelfield.runs.claims import Folder, Lost, claim, holder
 from levelfield.runs.lease import DONE, Entry, Owner
+from levelfield.spec import UserError
 
 FILES = ("rows", "weights", DONE)
 
@@ -166,7 +167,7 @@ def test_what_was_committed_but_not_moved_is_moved_by_the_next_owner(
         move(self, token, name)
 
     kept: list[Path] = []
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"), claim(where) as mine:
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="gone"), claim(where) as mine:
         assert mine is not None
         patch.setattr(Folder, "move", once)
         patch.setattr(claims.shutil, "rmtree", lambda path, **_: kept.append(path))  # as where a process is killed
@@ -191,3 +192,34 @@ def test_an_entry_that_cannot_be_read_is_of_an_owner_that_nobody_knows(where: Pa
     assert claims.holder(where) == Entry("held", Owner("")), "nor one that is no text"
     whole = Entry("done", Owner("t", "node", "boot", os.getpid(), "1"), ("rows", DONE))
     assert Entry.from_json(whole.to_json()) == whole
+
+
+def test_what_is_staged_is_on_the_disk_before_it_is_committed(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut could leave `done.json` beside files of zeros."""
+    synced: dict[int, bool] = {}
+    monkeypatch.setattr(os, "fsync", lambda number: synced.update({os.fstat(number).st_ino: (where / DONE).exists()}))
+    with claim(where) as mine:
+        assert mine is not None
+        stage(mine, "A")
+        mine.commit()
+    assert synced == {(where / name).stat().st_ino: False for name in FILES}
+
+
+@pytest.mark.parametrize("name", ["\u00b2", "9" * 30, "0", "staged-x"])
+def test_what_is_no_entry_is_not_taken_for_one(where: Path, name: str) -> None:
+    (where / claims.FOLDER).mkdir(parents=True)
+    (where / claims.FOLDER / name).touch()
+    with claim(where) as mine:
+        assert mine is not None and mine.number == mine.count == 1
+
+
+def test_a_folder_in_place_of_an_entry_is_an_owner_that_nobody_knows(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (where / claims.FOLDER / "1").mkdir(parents=True)
+    with claim(where) as mine:
+        assert mine is None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + claims.DEADLINE_S + 1)
+    with claim(where) as mine:
+        assert mine is not None and mine.number == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import types
@@ -293,3 +294,27 @@ def test_a_run_of_another_version_is_not_taken_for_another_run() -> None:
     older = spec | {"seed": 1, "task": spec["task"] | {"version": spec["task"]["version"] + 1}}
     assert restore.another_id(older, made.id) is None
     assert restore.another_id({"kind": "Nothing"}, made.id) is None
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '"x"', "{"])
+def test_nothing_is_written_of_a_run_whose_description_is_damaged(run: Path, tmp_path: Path, content: str) -> None:
+    where = Path(shutil.copytree(run, tmp_path / run.name))
+    for earlier in (False, True):  # a run of an earlier version has no checksum of it
+        (where / store.SPEC).write_text(content)
+        if earlier:
+            (where / store.DONE).write_text("{}")
+        with pytest.raises(UserError, match=r"spec\.json is damaged"):
+            share.pack(where, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [store.SCORES, store.ROWS, store.LEDGER, store.WEIGHTS])
+def test_what_has_changed_since_the_run_was_complete_is_not_exported(run: Path, tmp_path: Path, name: str) -> None:
+    where = Path(shutil.copytree(run, tmp_path / run.name))
+    content = bytearray((where / name).read_bytes())
+    digit = max(place for place, byte in enumerate(content) if chr(byte).isdigit())
+    content[digit] ^= 1
+    (where / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} .*has changed since"):
+        share.pack(where, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

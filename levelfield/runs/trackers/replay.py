@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from levelfield.files import disk_errors, locked, read_json, read_log, to_line, write_json
-from levelfield.runs import store
-from levelfield.runs.results import LogRecord, once_each
+from levelfield.files import disk_errors, locked, read_json, to_line, write_json
+from levelfield.runs import sound, store
+from levelfield.runs.results import LogRecord
 from levelfield.spec import UserError
 from levelfield.spec.shapes import fault
 
@@ -153,11 +153,10 @@ def _read(path: Path) -> State:
 
 
 def _records(where: Path) -> list[LogRecord]:
-    records = read_log(where / store.LOG)
-    for record in records:
-        if wrong := fault(record, LogRecord):
-            raise UserError(f"{where / store.LOG} is damaged ({wrong}): remove {where} and run again.")
-    return once_each(records)
+    records, lacking = sound.curve(where / store.LOG)
+    if lacking:
+        raise UserError(f"{where / store.LOG} is damaged ({lacking}): take that out of it.")
+    return records
 
 
 def _digest(records: Sequence[LogRecord]) -> str:
