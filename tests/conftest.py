@@ -18,3 +18,11 @@ def test_data() -> Path:
     if not folder:
         pytest.skip("set LEVELFIELD_TEST_DATA to the folder of real test data to run this test")
     return Path(folder)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are composed and not drawn, which takes most of the time of a small report: for tests that see none."""
+    from levelfield.report import style
+
+    monkeypatch.setattr(style, "render", lambda figure, name: ("<svg></svg>", b""))

@@ -11,6 +11,8 @@ from levelfield.contract import check, findings
 from levelfield.mixers.gmlp import GMLP
 from levelfield.spec.errors import LINE, format_error
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MIXERS = """
 import torch
 from torch import nn

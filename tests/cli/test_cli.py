@@ -26,6 +26,8 @@ from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Duration, UserError, digest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MASKED = Masked(ratio=0.5)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from levelfield.cli.app import main
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MIXER = """
 from torch import nn
 

@@ -30,6 +30,8 @@ from levelfield.report.query import Measured, query
 from levelfield.spec import UserError, no_progress
 from levelfield.tasks._texts import corpus_files
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 LONG = "a" * 300
 
 

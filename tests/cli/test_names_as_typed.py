@@ -12,6 +12,8 @@ from levelfield.presets import by_name
 from levelfield.presets.options import columns, names
 from levelfield.spec import UserError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

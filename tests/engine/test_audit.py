@@ -24,6 +24,8 @@ from levelfield.tasks.listops import ListOps
 from levelfield.tasks.parity import Parity
 from levelfield.tasks.reach import Reach
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def done(task: Task, at: Path) -> Reading:
     """The audit of a task at `smoke`, run here and now."""

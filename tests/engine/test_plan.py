@@ -25,6 +25,8 @@ from levelfield.tasks.reach import Reach
 from levelfield.tasks.text import Text
 from levelfield.train import training_loss
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def recipe(budget: Duration | None = None, batch: int = 8) -> Recipe:
     made = tiny.recipe(batch=batch)

@@ -24,6 +24,8 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
 from levelfield.user.mixer import load_user_mixer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MIXER = """
 from torch import nn
 

@@ -28,6 +28,8 @@ from levelfield.runs import store
 from levelfield.runs.results import Results, StudyIndex
 from levelfield.spec import Study
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILES = ("spec.json", "done.json", "rows.jsonl", "ledger.json", "log.jsonl", "progress.json", store.WEIGHTS, "probe")
 NEEDED = ("done.json", "rows.jsonl", "ledger.json", "probe")  # without which a report has no use for a run
 FIELDS = ("rows.jsonl", "ledger.json", "log.jsonl", "probe")  # of which every field is tried

@@ -21,6 +21,8 @@ from levelfield.presets import comparison, efforts
 from levelfield.spec import SPLITS, Examples, Label, Signal, Tokens, UserError, Values, describe, digest
 from levelfield.user import own_data, own_splits
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SAID = ('bad, "really"', "good", "good")
 ROWS = [{"body": f"the film number {i} was {SAID[i % 3]}\né", "stars": 5 if i % 3 else 1} for i in range(60)]
 

@@ -18,6 +18,8 @@ from levelfield.presets.comparison import arms
 from levelfield.presets.options import Options
 from levelfield.spec import UserError, describe
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILES = {
     "tinylab/__init__.py": "",
     "tinylab/mixers.py": """

@@ -11,6 +11,8 @@ from levelfield.data import prepared
 from levelfield.engine.find import find_tasks, listing, load_study
 from levelfield.spec import Task, UserError, digest, own_code
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TASK = """
 import csv
 from dataclasses import dataclass
