@@ -108,9 +108,10 @@ def _rule(where: Path, name: str) -> Path:
 
 
 def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress) -> Iterator[Row]:
-    own = task if isinstance(task, OwnData) else None
-    left_out = own.left_out if own else 0
-    yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
+    if isinstance(task, OwnData):
+        yield from facts(task, splits, task.shared_groups, task.left_out, cut=task.cut, progress=progress)
+    else:
+        yield from facts(task, splits, progress=progress)
 
 
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
