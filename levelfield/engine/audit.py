@@ -108,10 +108,15 @@ def _rule(where: Path, name: str) -> Path:
 
 
 def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress) -> Iterator[Row]:
-    if isinstance(task, OwnData):
-        yield from facts(task, splits, task.shared_groups, task.left_out, cut=task.cut, progress=progress)
-    else:
-        yield from facts(task, splits, progress=progress)
+    own = task if isinstance(task, OwnData) else None
+    left_out = own.left_out if own else 0
+    yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
+
+
+def _cut(task: Task) -> Iterator[Row]:
+    """Yields how many sequences are read in part. It is not kept with the facts, which were once stored without it."""
+    if isinstance(task, OwnData) and task.cut:
+        yield Row(source="levelfield", model="data", protocol="none", metric="cut", split="all", value=float(task.cut))
 
 
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
@@ -126,7 +131,7 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
     found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
-    rows = [*read_rows(where / "facts.jsonl"), *found]
+    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
 

@@ -24,14 +24,12 @@ def facts(
     splits: Mapping[SplitName, Examples],
     groups: Mapping[str, int] | None = None,
     left_out: int = 0,
-    *,
-    cut: int = 0,
     progress: Progress = no_progress,
 ) -> Iterator[Row]:
     """Yields a row for each number.
 
     groups: groups that both of two splits have, by pair; None where rows have none. left_out: rows that lacked input
-    or label. cut: sequences that are longer than the arrays have them.
+    or label.
     """
     card = cards.make(task, splits, files=True, progress=progress)
     for split in SPLITS:
@@ -51,8 +49,6 @@ def facts(
     for pair, count in (groups or {}).items():
         yield _row("shared_groups", "all", count, f"in={pair}")
     yield _row("left_out", "all", left_out)
-    if cut:
-        yield _row("cut", "all", cut, n=sum(card.examples.values()))
     if (certified := task.certified_range) is not None and not card.faults:
         yield _row("certified_range", "all", certified)
 
