@@ -217,8 +217,10 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     known = [task for task in (*given, _restore(about["settings"])) if task and _is_of(at, task)]
     if not known:
         return None
+    task, kept = known[0], about.get("notes", ())
+    notes = task.notes if isinstance(task, own_data.OwnData) else kept  # which may lack what older versions did not say
     with bars() as bar:
-        card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), shown(bar))
+        card = cards.make(task, prepared.read(at), notes, bool(about.get("files")), shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         write_text(at / cards.CARD, cards.to_json(card))
     return card

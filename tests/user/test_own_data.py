@@ -294,6 +294,15 @@ def test_leaks_of_a_users_file_are_remarks_and_no_errors(here: Path, capsys: pyt
     main(["data", "prepare", *flags])
     main(["data", "verify", *flags])
     assert "examples are in both train+test" in capsys.readouterr().out
+    (at,) = (here / "data").glob("own_f-*")
+    flags = [*flags, "--longest", "22"]
+    with pytest.warns(UserWarning, match="were cut at 22 steps"):
+        main(["data", "prepare", *flags])
+    (cut,) = {*(here / "data").glob("own_f-*")} - {at}
+    stored = json.loads((cut / prepared.MANIFEST).read_text())
+    (cut / prepared.MANIFEST).write_text(json.dumps(stored | {"notes": []}))  # as versions had it that said nothing
+    main(["data", "verify", *flags])
+    assert "were cut at 22 steps, and the rest of them is not read: --longest " in capsys.readouterr().out
 
 
 def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
