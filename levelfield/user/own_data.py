@@ -38,7 +38,8 @@ from levelfield.spec import (
 )
 from levelfield.spec.user_source import parsed
 from levelfield.user import own_columns, own_files
-from levelfield.user.own_rows import Content, Settings, content, spelt_in_several_ways
+from levelfield.user.own_rows import Content, content, spelt_in_several_ways
+from levelfield.user.own_settings import Settings
 
 WORD = "OwnData("  # what the text form of such a task begins with
 

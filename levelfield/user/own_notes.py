@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from levelfield.user import own_files
 from levelfield.user.own_columns import MOST_CLASSES
-
-if TYPE_CHECKING:
-    from levelfield.user.own_rows import Settings
+from levelfield.user.own_settings import Settings
 
 
 def surprises(
