@@ -22,6 +22,7 @@ import pytest
 from browser import program
 from repository import ROOT
 
+from levelfield.cli import listing
 from levelfield.cli.app import COMMANDS
 
 USERS = ["Start", "Tutorials", "How-to", "Reference", "Concepts", "Glossary", "Gallery", "Findings"]
@@ -100,6 +101,8 @@ def test_one_page_leads_to_every_page_and_every_command(pages: dict[str, str]) -
     assert linked == there
     assert set(re.findall(r"`levelfield (\w+)`", text)) == set(COMMANDS.commands)
     assert "](overview.md)" in pages["index.md"]
+    (listed,) = re.findall(r"`levelfield list` \| lists ([\w, ]+); with `(\w+)`", text)
+    assert [*re.findall(r"\w+", listed[0].replace(" and ", ", ")), listed[1]] == list(listing.ALL)
 
 
 def test_a_page_of_more_than_two_screens_has_contents(pages: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ levelfield check tinylab.study          a study: its runs at every effort that i
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ from levelfield.run import build_net
 from levelfield.run import check as check_run
 from levelfield.spec import EFFORTS, MixerConfig, Probe, Progress, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
-from levelfield.user import named, plugins, values
+from levelfield.user import named, own_files, plugins, values
 from levelfield.user.mixer import load_user_mixer, offered
 
 Findings = Iterator[tuple[str, str]]
@@ -72,6 +73,11 @@ def _in_short(again: Counter[str], unreached: int) -> Iterator[str]:
 
 def _found(name: str, width: int, sources: Path | None) -> Iterator[Section]:
     """Yields what has that name: a title, and its findings."""
+    if own_files.is_data(name) and Path(name).exists():
+        raise UserError(
+            f"{name} is data and no code to check: name its columns to `{shlex.join(['levelfield', 'audit', name])}`, "
+            "with --text and --label for example."
+        )
     if named.is_named(name):
         yield from _of(name, _loaded(name), width, sources)
         return

@@ -24,6 +24,7 @@ from levelfield import tasks
 from levelfield.cli.streams import Say
 from levelfield.data import card as cards
 from levelfield.data import croissant, download, prepared
+from levelfield.data.audit.view import View
 from levelfield.engine.find import find_tasks, find_weights
 from levelfield.files import write_text
 from levelfield.spec import Effort, ForeignWeights, Progress, Task, UserError
@@ -202,6 +203,7 @@ def verify_folder(at: Path, given: Sequence[Task], say: Say) -> bool:
     if card is not None:
         errors = [f"{error} (in {at.name})" for error in card.faults]
     other = "" if card is not None or not given else ", but made with other settings, code or files than it has now"
+    other = ", a part that an audit made" if other and any(_is_part(at, task) for task in given) else other
     say(f"{at}: {f'sound{other}' if not errors else ''.join(f'{chr(10)}  {error}' for error in errors)}")
     if card is not None:
         say(f"\n{cards.markdown(card)}")
@@ -215,8 +217,10 @@ def make_card(at: Path, given: Sequence[Task]) -> cards.Card | None:
     known = [task for task in (*given, _restore(about["settings"])) if task and _is_of(at, task)]
     if not known:
         return None
+    task, kept = known[0], about.get("notes", ())
+    notes = task.notes if isinstance(task, own_data.OwnData) else kept  # which may lack what older versions did not say
     with bars() as bar:
-        card = cards.make(known[0], prepared.read(at), about.get("notes", ()), bool(about.get("files")), shown(bar))
+        card = cards.make(task, prepared.read(at), notes, bool(about.get("files")), shown(bar))
     with suppress(UserError):  # data in a folder that cannot be written is checked as well
         write_text(at / cards.CARD, cards.to_json(card))
     return card
@@ -228,6 +232,15 @@ def _is_of(at: Path, task: Task) -> bool:
         return prepared.folder(task, at.parent) == at
     except UserError:
         return False
+
+
+def _is_part(at: Path, task: Task) -> bool:
+    """Tells whether a folder holds what an audit has made of this task's arrays."""
+    settings = prepared.manifest(at)["settings"]
+    if settings["kind"] != View.__name__:
+        return False
+    most = settings.get("most")
+    return _is_of(at, View(task, most and tuple(most), settings.get("order"), settings.get("block")))
 
 
 def _restore(settings: Mapping[str, Any]) -> Task | None:

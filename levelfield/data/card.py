@@ -19,6 +19,7 @@ import numpy as np
 
 from levelfield.data import duplicates
 from levelfield.data.duplicates import Duplicates
+from levelfield.files import shortened
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -50,6 +51,7 @@ class Card:
     of labels "with 3" -> examples, or for real targets the name of a quantile -> its value. relabelled: whether targets
     were recomputed from the sequences. remarks: notes on the files. faults: errors. certificate: what is proved of
     scores on this data, and what was checked for it; empty where nothing is proved, or where the check failed.
+    classes: the names of classes or labels, by their number; () where they have none.
     """
 
     task: str
@@ -67,6 +69,7 @@ class Card:
     remarks: tuple[str, ...]
     faults: tuple[str, ...]
     certificate: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 def make(
@@ -103,6 +106,7 @@ def make(
         remarks=(*notes, *(() if generated else overlaps), *_conflicts(found)),
         faults=(*wrong, *_out_of_range(task, splits), *(overlaps if generated else ()), *against),
         certificate=(certified.claim, certified.checked) if certified and not against else (),
+        classes=getattr(task, "classes", ()),
     )
 
 
@@ -213,12 +217,20 @@ def _targets(card: Card) -> str:
     of = {s: card.examples[s] if sets else sum(card.balance[s].values()) for s in SPLITS}
     shares = {s: {n: card.balance[s].get(n, 0) / of[s] for n in names} for s in SPLITS}
     if len(names) <= MANY:
-        return _table(
-            "label" if sets else "class", SPLITS, {n: tuple(f"{shares[s][n]:.3f}" for s in SPLITS) for n in names}
-        )
+        rows = {_called(card, n): tuple(f"{shares[s][n]:.3f}" for s in SPLITS) for n in names}
+        return _table("label" if sets else "class", SPLITS, rows)
     ends = {"rarest": min, "commonest": max}
     rows = {name: tuple(f"{end(shares[s].values()):.4f}" for s in SPLITS) for name, end in ends.items()}
     return _table(f"of {len(names)} {'labels' if sets else 'classes'}", SPLITS, rows)
+
+
+def _called(card: Card, name: str) -> str:
+    """Returns what a class or label of the balance is called, in a cell of a table."""
+    if not card.classes:
+        return name
+    number = name.removeprefix(WITH)
+    called = " ".join(card.classes[int(number)].split()).replace("|", "\\|")
+    return f"{name[: -len(number)]}{shortened(called)}"
 
 
 def _duplicates(card: Card) -> dict[str, tuple[str, str]]:

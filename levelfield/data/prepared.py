@@ -67,10 +67,12 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
     Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk, for
-    official files that cannot be read, and where the arrays are there but made from another folder than `sources`.
+    official files that cannot be read, and where the arrays are there but made from another folder than `sources`, or
+    one of them is lost or cut short; `read` and `verify` look at what is in them too.
     """
     target = folder(task, root)
     if (target / MANIFEST).exists():
+        _require_whole(target)
         return _made_from(target, sources)
     with disk_errors(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
@@ -84,6 +86,14 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
                 if sources is not None:
                     _remember(root, task.name, sources)
     return target
+
+
+def _require_whole(at: Path) -> None:
+    """Raises UserError where an array is not there as it was made, as far as its size and head tell."""
+    for name, about in manifest(at)["arrays"].items():
+        shape = list(_array(at, name).shape)
+        if about.get("shape", shape) != shape:
+            raise UserError(f"{at / name}.npy cannot be read (it has changed since it was made): {_remedy(at)}.")
 
 
 def _made_from(target: Path, sources: Path | None) -> Path:
@@ -171,7 +181,7 @@ def verify(at: Path) -> list[str]:
         return [str(error)]
     for name, expected in arrays.items():
         path = at / f"{name}.npy"
-        if not path.exists():
+        if not path.is_file():
             faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
         elif sha256(path) != expected["sha256"]:
             faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
@@ -268,16 +278,18 @@ def columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{split}.slices.{name}", column
 
 
-def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:
-    def array(name: str) -> np.ndarray:
-        try:
-            return np.load(at / f"{name}.npy", mmap_mode="r")
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError):
-                raise unreadable(at / f"{name}.npy", error, _remedy(at)) from error
-            raise UserError(f"{at / name}.npy cannot be read ({error}): {_remedy(at)}.") from error
+def _array(at: Path, name: str) -> np.ndarray:
+    """Returns an array of a prepared folder, memory-mapped. Raises UserError where it is lost or cut short."""
+    try:
+        return np.load(at / f"{name}.npy", mmap_mode="r")
+    except OSError as error:
+        raise unreadable(at / f"{name}.npy", error, _remedy(at)) from error
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{at / name}.npy cannot be read ({error}): {_remedy(at)}.") from error
 
+
+def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:
     prefix = f"{split}.slices."
-    slices = {name.removeprefix(prefix): array(name) for name in about["arrays"] if name.startswith(prefix)}
+    slices = {name.removeprefix(prefix): _array(at, name) for name in about["arrays"] if name.startswith(prefix)}
     form = {name: about[name][split] for name in FORM if name in about}
-    return Examples(array(f"{split}.x"), array(f"{split}.offsets"), array(f"{split}.y"), slices, **form)
+    return Examples(_array(at, f"{split}.x"), _array(at, f"{split}.offsets"), _array(at, f"{split}.y"), slices, **form)

@@ -113,6 +113,12 @@ def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress)
     yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
 
 
+def _cut(task: Task) -> Iterator[Row]:
+    """Yields how many sequences are read in part. It is not kept with the facts, which were once stored without it."""
+    if isinstance(task, OwnData) and task.cut:
+        yield Row(source="levelfield", model="data", protocol="none", metric="cut", split="all", value=float(task.cut))
+
+
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     """Returns every row of an audit: facts, scores, shares with intervals.
 
@@ -125,7 +131,7 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
     found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
-    rows = [*read_rows(where / "facts.jsonl"), *found]
+    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
 

@@ -146,7 +146,10 @@ class Source:
         return recorded(study, described, by_name.mixer(self.mixer))
 
     def __str__(self) -> str:
-        """Returns the words of the command line; a comparison is named without its tasks and protocols."""
+        """Returns the words of the command line; a comparison is named without its tasks and protocols, and an audit of
+        a user's own file, "audit of reviews.csv", without the flags that name columns."""
+        if self.study == AUDIT and own_data.is_word(self.mixer):
+            return shlex.join([AUDIT, "of", own_data.from_word(self.mixer).path])
         words = [self.study, self.mixer] if self.study in (AUDIT, REACH) and self.mixer else [self.mixer or self.study]
         return shlex.join([*words, *self.flags])
 

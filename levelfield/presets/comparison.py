@@ -22,7 +22,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
-from levelfield.report.verdicts import EXPLAINED, Key, Table
+from levelfield.report.verdicts import EXPLAINED, SHARES, Key, Table
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import (
     UNTUNED,
@@ -216,8 +216,11 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
     """Says how many comparisons the mixer wins, and each of them in a sentence."""
     table = Table.of_all(rows)
     keys = [key for key in table.cells if key.model == label and _others(key, table)]
+    undefined = dict.fromkeys(row.get("task", "") for row in rows if _has_no_score(label, row))
+    lost = f"the score of {label} on {', '.join(undefined)} is undefined, as where all test targets are equal."
     if not keys:
-        return "Nothing can be said yet: no run of the mixer beside a baseline has finished."
+        why = lost if undefined else "no run of the mixer beside a baseline has finished."
+        return f"Nothing can be said{'' if undefined else ' yet'}: {why}"
     decided = questions(label, rows)
     answers = holm(decided)
     counts = Counter(answers.get(key, 0) for key in keys)
@@ -230,7 +233,15 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
     said = [head, *(_sentence(label, key, answers.get(key), table) for key in keys)]
     if explained := [task for task in Table.of(rows, metrics=EXPLAINED).tasks if task in {key.task for key in keys}]:
         said.append(f"Percent are of the variance explained on {', '.join(explained)}.")
+    if undefined:
+        said.append(f"{lost[0].upper()}{lost[1:]}")
     return " ".join(said)
+
+
+def _has_no_score(label: str, row: Row) -> bool:
+    """Whether a finished run of the mixer has no score of the test split that could be ranked."""
+    ranked = row.get("metric") in (*SHARES, *EXPLAINED) and row.get("split") == "test" and not row.get("at")
+    return ranked and row.get("model") == label and row.get("status") == "undefined"
 
 
 def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:

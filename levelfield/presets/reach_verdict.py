@@ -110,8 +110,8 @@ def _reaches(found: Scores, seen: Mapping[str, int]) -> str:
     parts = []
     for model, scores in found.items():
         last, longest = reach(scores), max(scores)
-        short = f" (of {seen[model]} steps that it sees)" if model in seen else ""
-        far = "none of the ranges" if last is None else f"{last:,}" + (" or more" if last == longest else "")
+        short = f" (it sees {seen[model]} steps)" if model in seen else ""
+        far = "none that was tried" if last is None else f"{last:,}" + (" or more" if last == longest else "")
         parts.append(f"{model} {far}{short}")
     seeds = max(len(values) for scores in found.values() for values in scores.values())
     return f"Reach, the longest range with 95 % in most of {seeds} seed{'s' * (seeds > 1)}: {'; '.join(parts)}."

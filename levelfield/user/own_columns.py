@@ -1,8 +1,8 @@
 """Turns the cells of a user's data into sequences and targets, and says what is missing or wrong in one sentence.
 
-    texts(cells.column("body", "--text"), longest=4_096)        # UTF-8 bytes of each text
-    pieces(cells.column("body", "--text"), 4_096, tokenizer_file("gpt2"))            # its pieces, by a tokenizer
-    classes(cells.column("stars", "--label"), "stars")          # (("1", "2", ..., "5"), class of each row)
+    texts(cells.column("body", "--text"))                       # UTF-8 bytes of each text
+    pieces(cells.column("body", "--text"), tokenizer_file("gpt2"))                   # its pieces, by a tokenizer
+    classes(cells.column("stars", "--label"), "stars")          # (("1", "2", ..., "5"), class of each row, {})
 
 A row whose input or label is missing is left out, and counted; a column that is not there, a label of one class only,
 one that says "nan" and a number that is none are refused.
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,9 @@ MOST_SYMBOLS = 60_000
 LISTS = (list, tuple, np.ndarray)
 NOTHING = frozenset({"nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL"})
 """What programs write for a missing value."""
+NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?")  # 01 is a code, and another one than 1
 BRACKETS = frozenset("[]()")
+LARGEST = float(np.finfo(np.float32).max)
 BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
 
 
@@ -84,14 +88,14 @@ def require_text(cells: Sequence[Any], name: str) -> None:
             )
 
 
-def texts(cells: Sequence[Any], longest: int) -> list[np.ndarray | None]:
-    """Returns the UTF-8 bytes of each cell, at most `longest`; None where there are none."""
-    encoded = (None if missing(c) else str(c).encode("utf-8", "replace")[:longest] for c in cells)
+def texts(cells: Sequence[Any]) -> list[np.ndarray | None]:
+    """Returns the UTF-8 bytes of each cell; None where there are none."""
+    encoded = (None if missing(c) else str(c).encode("utf-8", "replace") for c in cells)
     return [None if text is None else np.frombuffer(text, np.uint8) for text in encoded]
 
 
-def pieces(cells: Sequence[Any], longest: int, file: Path) -> tuple[list[np.ndarray | None], int]:
-    """Returns the ids of the pieces of each cell's text, at most `longest`, and how many ids there are.
+def pieces(cells: Sequence[Any], file: Path) -> tuple[list[np.ndarray | None], int]:
+    """Returns the ids of the pieces of each cell's text, and how many ids there are.
 
     file: a tokenizer.json. No ids are added for the beginning or the end of a text. None where there is no text, and
     where it has no pieces. Raises UserError for a file that is no tokenizer, and where the package is not installed.
@@ -101,7 +105,7 @@ def pieces(cells: Sequence[Any], longest: int, file: Path) -> tuple[list[np.ndar
     tokenizer = JsonTokenizer(file)
     kind = np.uint16 if tokenizer.symbols <= 2**16 else np.int32  # uint32 is unknown to torch
     texts = (None if missing(cell) else str(cell).encode("utf-8", "replace").decode() for cell in cells)
-    found = [[] if text is None else tokenizer.encode(text)[:longest] for text in texts]
+    found = [[] if text is None else tokenizer.encode(text) for text in texts]
     return [np.array(ids, kind) if ids else None for ids in found], tokenizer.symbols
 
 
@@ -114,7 +118,7 @@ def tokenizer_file(where: str) -> Path:
     return file
 
 
-def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
+def symbols(cells: Sequence[Any]) -> list[list[str] | None]:
     """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none.
 
     Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises
@@ -125,7 +129,7 @@ def symbols(cells: Sequence[Any], longest: int) -> list[list[str] | None]:
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
     split = items if all(items(text) is not None for text in texts) else str.split
     found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)
-    return [[str(item) for item in row[:longest]] or None for row in found]
+    return [[str(item) for item in row] or None for row in found]
 
 
 def items(text: str) -> list[Any] | None:
@@ -153,7 +157,7 @@ def numbered(rows: Sequence[Sequence[str] | None], known: Iterable[int]) -> tupl
     return [None if r is None else np.array([number.get(s, 0) for s in r], kind) for r in rows], len(number) + 1
 
 
-def signals(columns: Sequence[Sequence[Any]], longest: int, names: Sequence[str]) -> list[np.ndarray | None]:
+def signals(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> list[np.ndarray | None]:
     """Returns (steps, channels) float32 for each row, from one cell of numbers for each channel; None where one is
     missing. Raises UserError for a cell that holds other things, lists of lists among them, and for channels of
     different lengths."""
@@ -166,7 +170,7 @@ def signals(columns: Sequence[Sequence[Any]], longest: int, names: Sequence[str]
         if len({len(v) for v in values}) > 1:
             said = ", ".join(f"{name} {len(v)}" for name, v in zip(names, values, strict=True))
             raise UserError(f"Row {number} has channels of different lengths ({said}): give equally many steps.")
-        found.append(np.stack(values, 1)[:longest].astype(np.float32))
+        found.append(np.stack(values, 1).astype(np.float32))
     return found
 
 
@@ -190,6 +194,11 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
             f"Row {number} of the column {name} has a number that is not finite: give a number for it, or empty the "
             "cell, and the row is left out."
         )
+    if np.abs(values).max(initial=0) > LARGEST:
+        raise UserError(
+            f"Row {number} of the column {name} has a number beyond {LARGEST:.2g}, the largest that models compute "
+            "with: divide the column by a number."
+        )
     return values
 
 
@@ -202,8 +211,9 @@ def require_one(cells: Sequence[Any], name: str) -> None:
         )
 
 
-def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """Returns the names of the classes, sorted, and the class of each row, (N,), -1 where it is missing.
+def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarray, dict[str, str]]:
+    """Returns the names of the classes, sorted, the class of each row, (N,), -1 where it is missing, and what
+    `spellings` says of the labels.
 
     Raises UserError for a single class, for so many that the column cannot be one of classes, and for one
     of NOTHING, of which it cannot be told whether it is a class.
@@ -215,18 +225,35 @@ def classes(cells: Sequence[Any], name: str) -> tuple[tuple[str, ...], np.ndarra
             f"The label {name} is {counts} of {len(texts):,} rows, as missing labels are often written: leave such "
             f"rows out with --missing {shlex.join(said)}, or keep them as a class by another word in the file."
         )
-    there = sorted({text for text in texts if text is not None}, key=by_number)
+    known = [text for text in texts if text is not None]
+    others = spellings(known)
+    there = sorted({others.get(text, text) for text in known}, key=by_number)
     if len(there) < 2:
         only = f"only '{there[0]}'" if there else "nothing"
         raise UserError(f"The label {name} has {only} in it: give a column of two classes or more.")
-    known = sum(text is not None for text in texts)
-    if len(there) > MOST_CLASSES or (len(there) > 20 and len(there) > known / 2):
+    if len(there) > MOST_CLASSES or (len(there) > 20 and len(there) > len(known) / 2):
         raise UserError(
-            f"The label {name} has {len(there):,} different values in {known:,} rows: give a column of classes, or "
-            "name numbers with --target."
+            f"The label {name} has {len(there):,} different values in {len(known):,} rows: give a column of classes, "
+            "or name numbers with --target."
         )
     number = {text: place for place, text in enumerate(there)}
-    return tuple(there), np.array([-1 if text is None else number[text] for text in texts], np.int64)
+    y = np.array([-1 if text is None else number[others.get(text, text)] for text in texts], np.int64)
+    return tuple(there), y, others
+
+
+def spellings(texts: Iterable[str]) -> dict[str, str]:
+    """Returns what stands for other spellings of the same: where all texts are numbers the shortest, as 1 for 1.0, and
+    where all are truths True or False, as for TRUE. {} where nothing is spelt in two ways, and for other texts."""
+    there = sorted(set(texts), key=lambda text: (len(text), text))
+    names: dict[str, str] = {}
+    if all(map(NUMBER.fullmatch, there)):
+        shortest = {Decimal(text): text for text in reversed(there)}
+        names = {text: shortest[Decimal(text)] for text in there}
+    elif all(text.lower() in ("true", "false") for text in there):
+        names = {text: text.capitalize() for text in there}
+    if len(set(names.values())) == len(names):
+        return {}
+    return {text: name for text, name in names.items() if name != text}
 
 
 def numbered_classes(cells: Sequence[Any], count: int) -> np.ndarray:

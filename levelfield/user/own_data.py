@@ -38,7 +38,8 @@ from levelfield.spec import (
 )
 from levelfield.spec.user_source import parsed
 from levelfield.user import own_columns, own_files
-from levelfield.user.own_rows import Content, Settings, content
+from levelfield.user.own_rows import Content, content, spelt_in_several_ways
+from levelfield.user.own_settings import Settings
 
 WORD = "OwnData("  # what the text form of such a task begins with
 
@@ -96,13 +97,18 @@ class OwnData(Settings, Task):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out or is shared between splits, a sentence each."""
+        """What was left out, cut or is shared between splits, a sentence each."""
         return self._content.notes
 
     @property
     def left_out(self) -> int:
         """Rows that lack input or label, or are broken."""
         return self._content.left_out
+
+    @property
+    def cut(self) -> int:
+        """Sequences that are longer than `longest` steps, of which the rest is not read."""
+        return self._content.cut
 
     @property
     def shared_groups(self) -> dict[str, int]:
@@ -116,7 +122,14 @@ class OwnData(Settings, Task):
 
     @property
     def _content(self) -> Content:
-        return content(self, digest(self))
+        return content(self, repr(super().own_parts))
+
+    @property
+    def own_parts(self) -> Mapping[str, Any]:
+        """Hashes of the files, and whether labels that are written in several ways are one class, which they once were
+        not."""
+        files = super().own_parts
+        return {**files, **({"spellings": 1} if spelt_in_several_ways(self, repr(files)) else {})}
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         """Returns the three splits; warns of what was left out. Raises UserError for files that cannot be used."""

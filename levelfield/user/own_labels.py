@@ -16,7 +16,7 @@ import numpy as np
 from levelfield.spec import UserError
 from levelfield.user.own_columns import LISTS, MOST_CLASSES, by_number, items, label_text, missing
 
-YES, NO = {"1", "true", "yes"}, {"0", "false", "no"}
+YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 SEPARATORS = ("|", ";", ",")
 """What may stand between the labels of a cell: the first of these that the column has."""
 NONE = "[]"  # what a cell has where an example has no label

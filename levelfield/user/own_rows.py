@@ -8,8 +8,7 @@ symbols and the scale of signals, is decided by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,68 +28,12 @@ from levelfield.spec import (
     UserError,
     Values,
 )
-from levelfield.user import own_columns, own_files, own_labels, own_splits
-from levelfield.user.own_columns import MOST_CLASSES, Cells
+from levelfield.user import own_columns, own_files, own_labels, own_notes, own_splits
+from levelfield.user.own_columns import Cells
 from levelfield.user.own_folders import SPLIT_NAMES
+from levelfield.user.own_settings import Settings
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Rows of a file, each a sequence and what is to be said of it.
-
-    path: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, a folder with train.csv and test.csv (and
-    val.csv), a Hugging Face dataset's folder (`own_folders`), or a folder of arrays. Of the input one is named: `text`,
-    a column that is read as UTF-8 bytes; `symbols`, one of words between blanks; `channels`, columns of which each cell
-    is a list of numbers. Of the output: `label`, a column of classes; `labels`, one of sets of labels, or several of a
-    yes or no for each label (`own_labels`); or `target`, columns of numbers, which are standardised by the training
-    split. A folder of arrays needs neither: x.npy of whole numbers is symbols, any other
-    or one of three dimensions is a signal; y.npy of whole numbers is classes.
-
-    split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
-    `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
-    whose rows then stay together; a row without a group is one of its own. longest: steps beyond which a sequence is
-    cut. skip_broken: leave out rows that cannot be read, where the default is to name the first one. tokenizer: a
-    tokenizer.json, or a folder with one, whose pieces of the `text` are read instead of its bytes; like the data it is
-    known by its content. missing: texts that stand for none in the columns of `label`, `labels`, `target` and `group`,
-    as an empty cell does, such as "nan".
-
-    Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
-    """
-
-    path: str = field(metadata={"identity": False})
-    text: str = ""
-    symbols: str = field(default="", metadata={"version": 2})  # 1 lost brackets among words
-    channels: tuple[str, ...] = field(default=(), metadata={"version": 2})  # 1 took tables for lists, scaled by float32
-    label: str = ""
-    target: tuple[str, ...] = ()
-    split: str = ""
-    group: str = field(default="", metadata={"version": 2})  # 1 took all rows without a group for one
-    test_share: float = 0.2
-    val_share: float = 0.1
-    longest: int = 4_096
-    seed: int = 0
-    skip_broken: bool = False
-    tokenizer: str | None = field(default=None, metadata={"identity": False, "added": True})
-    missing: tuple[str, ...] = field(default=(), metadata={"added": True})
-    labels: tuple[str, ...] = field(default=(), metadata={"added": True})
-
-    def __post_init__(self) -> None:
-        if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
-            raise UserError("An input is one of --text, --symbols and --channels: leave out the others.")
-        if self.tokenizer and not self.text:
-            raise UserError("A tokenizer reads text: name its column with --text, or leave out --tokenizer.")
-        if sum(map(bool, (self.label, self.labels, self.target))) > 1:
-            raise UserError(
-                "An output is one of --label for classes, --labels for sets of labels and --target for numbers: leave "
-                "out the others."
-            )
-        if min(self.test_share, self.val_share) <= 0 or self.test_share + self.val_share >= 1:
-            raise UserError(
-                f"Shares of {self.test_share} for test and {self.val_share} for val leave nothing to train on or to "
-                "test: give shares above 0 that come to less than 1."
-            )
-        if self.longest < 1:
-            raise UserError(f"A sequence of at most {self.longest} steps is none: give --longest 1 or more.")
+MOST_NUMBERS = 2**20  # symbols that an array may tell apart: each has a row of weights in every model
 
 
 class Content(NamedTuple):
@@ -104,6 +47,8 @@ class Content(NamedTuple):
     notes: tuple[str, ...]
     shared_groups: dict[str, int]
     left_out: int
+    cut: int
+    spellings: Mapping[str, str]
     test_groups: np.ndarray | None
 
 
@@ -126,7 +71,7 @@ def content(task: Settings, identity: str) -> Content:
     cells = _joined(task, parts)
     given = _given_splits(task, cells, parts)
     sequences = _sequences(task, cells)
-    y, names = _targets(task, cells, parts[0].classes)
+    y, names, spellings = _targets(task, cells, parts[0].classes)
     whole = np.array([row is not None and len(row) > 0 for row in sequences.rows]) & _known(y)
     if whole.sum() < 3:
         raise UserError(f"{task.path} has {whole.sum()} rows with input and label: give at least 3.")
@@ -134,25 +79,53 @@ def content(task: Settings, identity: str) -> Content:
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
     of = cells.column(task.group, "--group", task.missing) if task.group else [None] * len(whole)
     groups = ["" if own_columns.missing(of[i]) else str(of[i]) for i in kept]
-    keys = [_key(sequences.rows[i], group) for i, group in zip(kept, groups, strict=True)]
+    lengths = np.array([len(sequences.rows[i]) for i in kept])
+    sequences = sequences._replace(rows=[sequences.rows[i][: task.longest] for i in kept])
+    _require_finite(task, sequences, kept)
+    keys = [_key(row, group) for row, group in zip(sequences.rows, groups, strict=True)]
     shares = {"test": task.test_share, "val": task.val_share}
     split = own_splits.completed(given[kept], keys, shares, task.seed)
-    rows, spec = _encoded(sequences._replace(rows=[sequences.rows[i] for i in kept]), split == "train")
+    rows, spec = _encoded(sequences, split == "train")
     splits, output = _divided(rows, y[kept], split, names)
     shared = own_splits.shared(split.tolist(), groups) if task.group else {}
-    longest = max(len(row) for row in rows)
     skipped = sum(part.skipped for part in parts)
     return Content(
         splits=splits,
         input=spec,
         output=output,
         classes=names,
-        max_length=longest,
-        notes=(*_notes(task, whole, skipped, shared), *_surprises(task, emptied, split, y[kept], names)),
+        max_length=min(task.longest, int(lengths.max())),
+        notes=(
+            *own_notes.left_out(task, whole, skipped, shared),
+            *own_notes.changed(task, lengths, spellings),
+            *own_notes.surprises(task, emptied, split, y[kept], names),
+        ),
         shared_groups=shared,
         left_out=int((~whole).sum()) + skipped,
+        cut=int((lengths > task.longest).sum()),
+        spellings=spellings,
         test_groups=_numbered_groups([g for g, name in zip(groups, split, strict=True) if name == "test"], task.group),
     )
+
+
+def _require_finite(task: Settings, sequences: _Sequences, numbers: np.ndarray) -> None:
+    """Raises UserError for a signal with numbers that are none. numbers: of the rows that sequences come from, (N,)."""
+    for row, number in zip(sequences.rows, numbers, strict=True) if sequences.kind == "signal" else ():
+        if not np.isfinite(row).all():
+            raise UserError(
+                f"{task.path}: example {number + 1} of x.npy has a number that is not finite, or beyond "
+                f"{own_columns.LARGEST:.2g}: give another for it, or leave the example out."
+            )
+
+
+@lru_cache(maxsize=1_024)
+def spelt_in_several_ways(task: Settings, identity: str) -> bool:
+    """Tells whether the labels of some class are, which files that cannot be used have none of. identity: as of
+    `content`."""
+    try:
+        return bool(content(task, identity).spellings)
+    except UserError:
+        return False
 
 
 def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:
@@ -197,8 +170,8 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         column = cells.column(task.text, "--text")
         own_columns.require_text(column, task.text)
         if not task.tokenizer:
-            return _Sequences(own_columns.texts(column, task.longest), "bytes")
-        rows, count = own_columns.pieces(column, task.longest, own_columns.tokenizer_file(task.tokenizer))
+            return _Sequences(own_columns.texts(column), "bytes")
+        rows, count = own_columns.pieces(column, own_columns.tokenizer_file(task.tokenizer))
         return _Sequences(rows, "pieces", count)
     if task.symbols:
         column = cells.column(task.symbols, "--symbols")
@@ -207,7 +180,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
                 "--symbols."
             )
-        return _Sequences(own_columns.symbols(column, task.longest), "symbols")
+        return _Sequences(own_columns.symbols(column), "symbols")
     if task.channels:
         columns = [cells.column(name, "--channels") for name in task.channels]
         first = columns[0][0]
@@ -217,39 +190,54 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 f"{task.path} is a folder of arrays, whose {name}.npy has its {first.shape[1]} channels already: leave "
                 "out --channels."
             )
-        return _Sequences(own_columns.signals(columns, task.longest, task.channels), "signal")
+        return _Sequences(own_columns.signals(columns, task.channels), "signal")
     if not isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray):
         raise UserError(
             f"Nothing says what the input is: name a column of {task.path} with --text, --symbols or --channels; "
             f"it has {', '.join(cells.columns)}."
         )
-    rows = [row[: task.longest] for row in cells.columns["x"]]
+    rows = cells.columns["x"]
     flat = rows[0].ndim == 1
     if flat and rows[0].dtype.kind in "bui":
         if min(int(row.min(initial=0)) for row in rows) < 0:
             raise UserError(f"{task.path}: x.npy has symbols below 0: number them from 0 on.")
+        if (most := max(int(row.max(initial=0)) for row in rows)) >= MOST_NUMBERS:
+            raise UserError(
+                f"{task.path}: x.npy has symbols up to {most:,}, where at most {MOST_NUMBERS:,} are taken: number them "
+                "without gaps, as by np.unique(x, return_inverse=True), or save measured numbers as fractions."
+            )
         return _Sequences(rows, "numbers")
-    return _Sequences([np.asarray(row[:, None] if flat else row, np.float32) for row in rows], "signal")
+    with np.errstate(over="ignore"):
+        signals = [np.asarray(row[:, None] if flat else row, np.float32) for row in rows]
+    return _Sequences(signals, "signal")
 
 
-def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns classes, (N,) int64 with their names, sets of labels, (N, L) int8 with theirs, or numbers, (N, dims)
-    float64 with ().
+class _Targets(NamedTuple):
+    """Classes, (N,) int64 with their names, sets of labels, (N, L) int8 with theirs, or numbers, (N, dims) float64.
+    spellings: of classes that are written in several ways, as `own_columns.spellings` has them."""
+
+    y: np.ndarray
+    names: tuple[str, ...] = ()
+    spellings: Mapping[str, str] = {}
+
+
+def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targets:
+    """Returns what is to be predicted.
 
     classes: column -> the names of its classes, where the files have them.
     """
     if task.target:
         columns = [cells.column(name, "--target", task.missing) for name in task.target]
-        return own_columns.values(columns, task.target), ()
+        return _Targets(own_columns.values(columns, task.target))
     if task.labels:
         columns = [cells.column(name, "--labels", task.missing) for name in task.labels]
         names, y = own_labels.label_sets(columns, task.labels)
-        return y, own_labels.named(names, classes.get(task.labels[0], ()))
+        return _Targets(y, own_labels.named(names, classes.get(task.labels[0], ())))
     arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
     if arrays and not task.label:
         first = np.asarray(cells.columns["y"][0])
         if first.dtype.kind == "f":
-            return np.stack([np.atleast_1d(y) for y in cells.columns["y"]]).astype(np.float64), ()
+            return _Targets(np.stack([np.atleast_1d(y) for y in cells.columns["y"]]).astype(np.float64))
     name = task.label or ("y" if arrays else "")
     if not name:
         raise UserError(
@@ -259,9 +247,9 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> tuple[
     column = cells.column(name, "--label", task.missing)
     own_columns.require_one(column, name)
     if name in classes:
-        return own_columns.numbered_classes(column, len(classes[name])), classes[name]
-    names, y = own_columns.classes(column, name)
-    return y, names
+        return _Targets(own_columns.numbered_classes(column, len(classes[name])), classes[name])
+    names, y, spellings = own_columns.classes(column, name)
+    return _Targets(y, names, spellings)
 
 
 def _known(y: np.ndarray) -> np.ndarray:
@@ -289,8 +277,6 @@ def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray]
         return [row for row in numbered if row is not None], Tokens(count)
     if kind == "numbers":
         return rows, Tokens(max(int(row.max()) for row in rows) + 1)
-    if not all(np.isfinite(row).all() for row in rows):
-        raise UserError("The signals have values that are not finite: fill them in or leave these rows out.")
     seen = np.concatenate([row for row, own in zip(rows, train, strict=True) if own])
     spread = seen.std(0, np.float64)  # float32 stops counting at 16 million steps
     scale = np.where(spread > 0, spread, 1.0)
@@ -314,52 +300,18 @@ def _divided(
         output = Label(len(names))
         targets = y
     else:
-        spread = train.std(0)
-        if (spread == 0).any():
-            raise UserError("A target has one value only in the training split: give a column that varies.")
-        output, targets = Values(y.shape[1]), ((y - train.mean(0)) / spread).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread, middle = train.std(0), train.mean(0)
+            if (spread == 0).any():
+                raise UserError("A target has one value only in the training split: give a column that varies.")
+            output, targets = Values(y.shape[1]), ((y - middle) / spread).astype(np.float32)
+        if not (np.isfinite(spread).all() and np.isfinite(targets).all()):
+            raise UserError(
+                f"A target goes up to {np.abs(y).max():.3g}, too far to be set in proportion to the others: divide the "
+                "column by a number, or give its logarithm."
+            )
     made: dict[SplitName, Examples] = {}
     for name in SPLITS:
         at = np.flatnonzero(split == name)
         made[name] = Examples.of_sequences([rows[i] for i in at], targets[at])
     return made, output
-
-
-def _surprises(
-    task: Settings, emptied: Sequence[str], split: np.ndarray, y: np.ndarray, names: tuple[str, ...]
-) -> Iterator[str]:
-    """Yields what a user may not have meant. emptied: splits whose rows were all left out; split, y: of the others."""
-    for name in emptied:
-        yield f"No row of the split {name} has input and label, so that a share of the training rows takes its place."
-    trained = split == "train"
-    if lost := sorted(_found(y[~trained]) - _found(y[trained])) if names else []:
-        shown = ", ".join([f"'{names[each]}'" for each in lost[:5]] + (["..."] if len(lost) > 5 else []))
-        kind = "classes" if y.ndim == 1 else "labels"
-        yield f"{len(lost):,} of {len(names):,} {kind} have no row to train on: {shown}."
-    if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
-        yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
-
-
-def _found(y: np.ndarray) -> set[int]:
-    """Returns the classes or labels that some row has."""
-    return set(np.unique(y).tolist()) if y.ndim == 1 else set(np.flatnonzero(y.any(0)).tolist())
-
-
-def _notes(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:
-    left = int((~whole).sum())
-    none = " Where an example has none of the labels, write [] for an empty cell." if len(task.labels) == 1 else ""
-    notes = [f"{left:,} of {len(whole):,} rows without input or label {_were(left)} left out.{none}"] if left else []
-    notes += [f"{skipped:,} broken {'row' if skipped == 1 else 'rows'} {_were(skipped)} left out."] if skipped else []
-    if unused := own_files.unused_splits(Path(task.path)):
-        notes.append(f"Splits that are none of train, val and test were left out: {', '.join(unused)}.")
-    notes += [
-        f"{n:,} {'group' if n == 1 else 'groups'} of {task.group} {'is' if n == 1 else 'are'} in both "
-        f"{pair.replace('+', ' and ')}."
-        for pair, n in shared.items()
-        if n
-    ]
-    return notes
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"

@@ -60,6 +60,11 @@ def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.Captur
         OwnData("reviews.csv", text="body", label="stars"), without_models=True, report_dir=here / "again"
     )
     assert [to_csv([dict(row) for row in made.rows])] == [(at / "rows.csv").read_text()]
+    said = "900 of 900 sequences were cut at 9 steps"
+    with pytest.warns(UserWarning, match=said):
+        main([*words, "--longest", "9", "--report-dir", "cut"])
+    (datasheet,) = (here / "cut").glob("*/datasheet.md")
+    assert said in capfd.readouterr().out and said in datasheet.read_text()
     with pytest.raises(SystemExit) as refused:
         main(["audit", "parity", "--without-models"])
     assert refused.value.code == 2 and "leave out --without-models" in capfd.readouterr().err

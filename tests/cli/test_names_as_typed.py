@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from levelfield import OwnData
 from levelfield.cli.app import main
+from levelfield.engine.find import AUDIT, Source
 from levelfield.mixers.attention import Attention
 from levelfield.presets import by_name
 from levelfield.presets.options import columns, names
@@ -75,6 +77,18 @@ def test_check_knows_mixers_and_probes_by_near_names(
     here: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
 ) -> None:
     assert sentence in refused(capsys, "check", name)
+
+
+def test_check_of_data_names_the_command_that_looks_at_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "my data.csv").write_text("x,y\na,1\n")
+    said = refused(capsys, "check", "my data.csv")
+    assert "my data.csv is data and no code" in said and "`levelfield audit 'my data.csv'`, with --text" in said
+
+
+def test_an_audit_of_own_data_is_called_by_its_file(here: Path) -> None:
+    (here / "reviews.csv").write_text("x,y\na,1\n")
+    assert str(Source(AUDIT, repr(OwnData("reviews.csv", text="x", label="y")))) == "audit of reviews.csv"
+    assert str(Source(AUDIT, "listops")) == "audit listops"
 
 
 @pytest.mark.parametrize(

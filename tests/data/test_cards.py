@@ -17,7 +17,7 @@ import pytest
 from repository import ROOT
 from toy_data import Parity
 
-from levelfield import tasks
+from levelfield import OwnData, tasks
 from levelfield.cli import data_commands
 from levelfield.cli.app import main
 from levelfield.data import card as cards
@@ -201,6 +201,22 @@ def test_the_card_counts_what_is_there() -> None:
     assert card.baselines == task.baselines(splits["train"], splits["test"]) and card.chance == 1 / 8
     assert card.relabelled and card.faults == ()
     assert json.loads(cards.to_json(card))["found"]["exact"]["train+test"] == 0
+
+
+@pytest.mark.parametrize(("output", "head", "first"), [("label", "class", ""), ("labels", "label", "with ")])
+def test_classes_of_own_data_are_called_by_their_names(tmp_path: Path, output: str, head: str, first: str) -> None:
+    """One of them is like a quantile, and one has what ends a cell of the table."""
+    cells = ["5: bad", "a|b"] if output == "label" else ["5: bad; a|b", "5: bad"]
+    rows = [{"body": f"text {i}", "y": cells[i % 2].split("; ") if first else cells[i % 2]} for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    named = ("y",) if first else "y"
+    task = OwnData(str(tmp_path / "a.jsonl"), text="body", **{output: named})
+    splits = task.build(None)
+    text = cards.markdown(cards.make(task, splits))
+    y = np.asarray(splits["train"].y)
+    share = y.mean(0) if first else np.array([(y == 0).mean(), (y == 1).mean()])
+    assert f"| {head} | train | val | test |" in text
+    assert f"\n| {first}5: bad | {share[0]:.3f} | " in text and f"\n| {first}a\\|b | {share[1]:.3f} | " in text
 
 
 def test_quantiles_of_lengths() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -127,3 +127,26 @@ def test_the_mirror_option_reaches_the_download(
     server.files["/m/cifar-10-python.tar.gz"] = server.files.pop("/cifar-10-python.tar.gz")
     main(["data", "prepare", "image", "--data", str(tmp_path / "data"), "--mirror", f"{server.url}/m"])
     assert server.asked == [("/m/cifar-10-python.tar.gz", None)]
+
+
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "lost": lambda path: path.unlink(),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-5]),
+    "empty": lambda path: path.write_bytes(b""),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "another": lambda path: np.save(path, np.zeros(1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_what_is_prepared_already_is_looked_at_without_being_read(
+    tmp_path: Path, damage: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = prepared.prepare(FirstSymbol(), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepared, "sha256", lambda path: pytest.fail(f"{path} is hashed"))
+        assert prepared.prepare(FirstSymbol(), tmp_path) == at
+        damage(at / "val.y.npy")
+        with pytest.raises(UserError, match=r"val\.y\.npy .*: remove .* and run again\.$"):
+            prepared.prepare(FirstSymbol(), tmp_path)
+    assert len(prepared.verify(at)) == 1

@@ -84,6 +84,8 @@ def test_a_reach_is_the_longest_range_that_most_seeds_pass() -> None:
     assert reach_verdict.reach({16: (0.94,)}) is None
     assert "s4 256 or more" in reach_verdict.verdict([*rows, row("s4", 256, 1.0, 3), row("s4", 256, 1.0, 4)])
     assert reach_verdict.verdict([]).startswith("Nothing can be said yet")
+    field = Row(model="conv9", metric="receptive_field", value=9.0)
+    assert "seed: conv9 none that was tried (it sees 9 steps)." in reach_verdict.verdict([field, row("conv9", 16, 0.5)])
 
 
 def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
@@ -93,7 +95,7 @@ def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
     assert said.startswith(
         "As proved, every run of a model that sees no more than the range, 2 in all, has exactly 50 %."
     )
-    assert "conv17 16 (of 17 steps that it sees)" in said
+    assert "conv17 16 (it sees 17 steps)" in said
     assert "within 0.10 points" in reach_verdict.verdict([*rows, row("conv17", 256, 0.501, 1)])
     assert "Something is wrong: conv17, which sees 17 steps, has 60.00 % at range 64" in reach_verdict.verdict(
         [*rows, row("conv17", 64, 0.6, 1)]

@@ -318,6 +318,19 @@ def test_the_verdict_says_what_the_rows_say():
     assert "mine, 31.5 %" in comparison.verdict("mine", [*RULES, *arm("mine", 31, 31.5, 36), *baselines])
     assert "Nothing" in comparison.verdict("mine", [])
     assert "Nothing" in comparison.verdict("mine", arm("mine", 60, 61, 62))
+    assert "Nothing can be said yet: no run of the mixer" in comparison.verdict("mine", [])
+
+
+def test_runs_that_have_finished_without_a_score_are_not_called_unfinished():
+    """As `runs.rows` has it: a row without a value, of the share of no variance."""
+    rows = [
+        Row(task="flat", run=model, model=model, protocol="scratch", metric="r2", split="test", status="undefined")
+        for model in ("mine", "s4")
+    ]
+    said = "he score of mine on flat is undefined, as where all test targets are equal."
+    assert comparison.verdict("mine", rows) == f"Nothing can be said: t{said}"
+    others = [*RULES, *arm("mine", 60, 60.5, 61), *arm("s4", 40, 40.5, 41)]
+    assert comparison.verdict("mine", [*rows, *others]) == f"{comparison.verdict('mine', others)} T{said}"
 
 
 def test_numbers_to_predict_are_compared_by_the_variance_explained():

@@ -103,7 +103,8 @@ def test_rules_alone_say_nothing_of_range() -> None:
         "No model was trained, so that nothing is said of range. Of the rules, the one that knows counts of single "
         "symbols is best: it scores 100 % (99 to 100) where guessing scores 50 %."
     )
-    assert words.badge(found).text == "not asked" and "of the best rule tried" in words.paragraph(found)
+    assert words.badge(found).text == "not asked"
+    assert words.paragraph(found).endswith("guessing scores 50 %. In brackets are 95 % intervals over test examples.")
     assert not words.claims(found) and "Any model that reads the order" in words.not_tried(found)[0]
 
 
@@ -149,6 +150,30 @@ def test_nothing_learnable_and_too_little_claim_nothing() -> None:
         assert words.lead(found).startswith(sentence) and found.shares == {}
         assert not re.search(r"steps? gives?|does not measure|gives 9", words.paragraph(found))
         assert words.badge(found).text in ("nothing learnt", "too small to say")
+
+
+def test_a_paragraph_explains_what_it_has_and_nothing_else() -> None:
+    for found, last in (
+        (audited(*LOCAL), "Larger models, tuned recipes or pretraining may learn more, and from further away."),
+        (audited(*LOCAL, tested=60), "60 test examples, and at least 100 are needed."),
+    ):
+        assert words.paragraph(found).endswith(last)
+        assert not set(words.not_tried(found)) & set(words.paragraph(found).split(". "))
+    assert "Shares are of the gain" in words.paragraph(audited(*LOCAL))
+    assert "hare" not in words.paragraph(audited([0.5] * 5, 0.5, {"length": 0.5}))
+
+
+def test_what_was_cut_is_said_with_every_verdict() -> None:
+    facts = [row("cut", 900), *(row("examples", 500, split) for split in ("train", "val", "test"))]
+    facts += [row("steps", 64, split, "place=most") for split in ("train", "val", "test")]
+    for windows, free, said in (
+        ([0.5] * 5, 0.5, "Nothing is learnable in the first 64 steps, at which sequences were cut, by what was tried"),
+        ([0.5, 0.7, 0.97, 0.97, 0.97], 0.97, "this benchmark, cut at 64 steps, does not measure long range"),
+    ):
+        found = Reading.of([*rows_of(windows, free, {"length": 0.5}, 500, 0), *facts])
+        assert said in words.lead(found)
+        assert "900 of 1,500 sequences were cut at 64 steps" in words.paragraph(found)
+        assert any("after the first 64 steps" in sentence for sentence in words.not_tried(found))
 
 
 def test_the_answer_that_happens_to_be_commonest_is_nothing_learnt() -> None:

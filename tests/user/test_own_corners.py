@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from levelfield import OwnData
-from levelfield.spec import Signal, UserError, digest
+from levelfield.spec import Signal, UserError, describe, digest
 from levelfield.user import own_columns, own_files, own_rows
 
 ROWS = [f"text {number},{number % 2}" for number in range(30)]
@@ -37,8 +37,8 @@ def test_brackets_among_symbols_stay() -> None:
     """Without them, expressions of different value are the same."""
     words = ["[MAX 2 [MIN 4 7 ] 0 ]", "[MIN 2 3 ]", "( 5 )", None]
     expected = ["[MAX", "2", "[MIN", "4", "7", "]", "0", "]"]
-    assert own_columns.symbols(words, 100) == [expected, ["[MIN", "2", "3", "]"], ["(", "5", ")"], None]
-    assert own_columns.symbols(["[ [ ] ]", "[ ]"], 100) == [["[", "[", "]", "]"], ["[", "]"]]
+    assert own_columns.symbols(words) == [expected, ["[MIN", "2", "3", "]"], ["(", "5", ")"], None]
+    assert own_columns.symbols(["[ [ ] ]", "[ ]"]) == [["[", "[", "]", "]"], ["[", "]"]]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_brackets_among_symbols_stay() -> None:
     ],
 )
 def test_a_column_of_lists_is_read_as_its_items(cells: list[Any], expected: list[list[str] | None]) -> None:
-    assert own_columns.symbols(cells, 2_000) == expected
+    assert own_columns.symbols(cells) == expected
 
 
 def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has its 3 channels already: leave out --channels"):
         OwnData(where, channels=("x",), label="y").build(None)
     assert OwnData(where).build(None)["train"].x.shape[1] == 3
-    column = own_columns.signals([[[[1.0], [2.0]]]], 10, ["x"])[0]
+    column = own_columns.signals([[[[1.0], [2.0]]]], ["x"])[0]
     assert column is not None and column.tolist() == [[1.0], [2.0]], "one number for each step is a list all the same"
 
 
@@ -150,12 +150,73 @@ def test_a_split_without_a_usable_row_is_remarked_on(tmp_path: Path) -> None:
 
 
 def test_classes_that_no_training_row_has_are_remarked_on(tmp_path: Path) -> None:
-    """As where one file has whole numbers and the other, written with a gap in it, fractions."""
     table(tmp_path / "f" / "train.csv", ROWS)
-    table(tmp_path / "f" / "test.csv", [f"words {number},{number % 2}.0" for number in range(9)])
+    table(tmp_path / "f" / "test.csv", [f"words {number},{number % 2}a" for number in range(9)])
     task = OwnData(str(tmp_path / "f"), text="x", label="y")
-    assert "2 of 4 classes have no row to train on: '0.0', '1.0'." in task.notes
+    assert "2 of 4 classes have no row to train on: '0a', '1a'." in task.notes
     assert not OwnData(table(tmp_path / "a.csv", ROWS), text="x", label="y").notes
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "alike"),
+    [
+        (("1.0", "0.0"), ("1", "0"), ("0", "1"), "'0.0' is '0', '1.0' is '1'"),
+        (("1e0", "2.50"), ("1", "2.5"), ("1", "2.5"), "'1e0' is '1', '2.50' is '2.5'"),
+        (("True", "False"), ("TRUE", "false"), ("False", "True"), "'TRUE' is 'True', 'false' is 'False'"),
+        (("01", "1.0"), ("1", "1.0"), ("01", "1", "1.0"), ""),  # 01 is a code
+        (("1.0", "b"), ("1", "b"), ("1", "1.0", "b"), ""),
+        (("1.0", "0.0"), ("1.0", "0.0"), ("0.0", "1.0"), ""),
+    ],
+)
+def test_labels_that_mean_the_same_in_both_files_are_one_class(
+    tmp_path: Path, train: tuple[str, str], test: tuple[str, str], classes: tuple[str, ...], alike: str
+) -> None:
+    """As where one file is written with a gap in it, so that its whole numbers are fractions."""
+    for name, labels in (("train", train), ("test", test)):
+        table(tmp_path / f"{name}.csv", [f"{name} {number},{labels[number % 2]}" for number in range(30)])
+    task = OwnData(str(tmp_path), text="x", label="y")
+    assert task.classes == classes
+    assert [note for note in task.notes if "one class" in note] == (
+        [f"Labels that mean the same are one class: {alike}."] if alike else []
+    )
+    assert ("spellings" in describe(task, identity=True)) == bool(alike), "ids change where classes do, and only there"
+
+
+def test_sequences_that_are_cut_are_counted(tmp_path: Path) -> None:
+    rows = [f"{'a' * (7 if number < 4 else 5)}{number},{number % 2}" for number in range(10)] + ["aaaaaaaaaaaaa,"]
+    path = table(tmp_path / "a.csv", rows)
+    task = OwnData(path, text="x", label="y", longest=6)
+    assert task.cut == 4 and task.max_length == 6, "the row without a label is none of them"
+    assert task.notes[1].startswith("4 of 10 sequences were cut at 6 steps") and "--longest 8 " in task.notes[1]
+    whole = OwnData(path, text="x", label="y", longest=8)
+    assert whole.cut == 0 and whole.max_length == 8 and len(whole.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"x": RNG.integers(0, 2**40, (20, 7))}, "symbols up to 1,0.* np.unique"),
+        (
+            {"x": np.where(np.arange(20)[:, None] == 3, 1e39, np.ones((20, 7)))},
+            r"example 4 of x\.npy .*beyond 3\.4e\+38",
+        ),
+        (
+            {"x": RNG.random((20, 7)), "y": 1e300 * RNG.random(20)},
+            r"A target goes up to \S*e\+\d+, too far .*logarithm",
+        ),
+        ({"x": RNG.random((20, 7)), "y": np.r_[np.arange(19.0), 1e200]}, r"goes up to 1e\+200, too far"),
+    ],
+)
+def test_numbers_that_are_too_large_are_refused(tmp_path: Path, given: dict[str, Any], sentence: str) -> None:
+    where = arrays(tmp_path / "folder", **{"y": np.arange(20) % 2} | given)
+    with pytest.raises(UserError, match=sentence):
+        OwnData(where).build(None)
+
+
+def test_a_number_too_large_in_a_cell_is_named_by_its_row(tmp_path: Path) -> None:
+    rows = [f"0.5 {'1e39' if number == 3 else '1e38'},{number % 2}" for number in range(30)]
+    with pytest.raises(UserError, match=r"Row 4 of the column x has a number beyond 3\.4e\+38.*divide"):
+        OwnData(table(tmp_path / "a.csv", rows), channels=("x",), label="y").build(None)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -15,6 +16,7 @@ import pytest
 from levelfield import OwnData
 from levelfield.cli.app import main
 from levelfield.data import prepared
+from levelfield.data.audit.view import View
 from levelfield.data.prepared import load
 from levelfield.engine.restore import restore
 from levelfield.presets import comparison, efforts
@@ -294,6 +296,15 @@ def test_leaks_of_a_users_file_are_remarks_and_no_errors(here: Path, capsys: pyt
     main(["data", "prepare", *flags])
     main(["data", "verify", *flags])
     assert "examples are in both train+test" in capsys.readouterr().out
+    (at,) = (here / "data").glob("own_f-*")
+    flags = [*flags, "--longest", "22"]
+    with pytest.warns(UserWarning, match="were cut at 22 steps"):
+        main(["data", "prepare", *flags])
+    (cut,) = {*(here / "data").glob("own_f-*")} - {at}
+    stored = json.loads((cut / prepared.MANIFEST).read_text())
+    (cut / prepared.MANIFEST).write_text(json.dumps(stored | {"notes": []}))  # as versions had it that said nothing
+    main(["data", "verify", *flags])
+    assert "were cut at 22 steps, and the rest of them is not read: --longest " in capsys.readouterr().out
 
 
 def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,3 +356,15 @@ def test_a_pipe_gets_no_empty_line_for_a_bar(here: Path, capsys: pytest.CaptureF
     main(["data", "prepare", write(here / "reviews.csv"), "--text", "body", "--label", "stars"])
     shown = capsys.readouterr()
     assert shown.err == "" and shown.out.count("\n") == 1
+
+
+def test_verifying_own_data_tells_what_an_audit_made_of_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = OwnData(write(here / "a.csv"), text="body", label="stars")
+    other = replace(task, seed=1)
+    for each in (task, View(task, (20, 5, 5)), View(task, (20, 5, 5), "within", 8), View(other, (20, 5, 5))):
+        prepared.prepare(each, here / "data")
+    main(["data", "verify", "a.csv", "--text", "body", "--label", "stars"])
+    said = capsys.readouterr().out
+    assert said.count(": sound, a part that an audit made\n") == 2
+    assert said.count(": sound, but made with other settings, code or files than it has now\n") == 1
+    assert "Sound: 4 of 4 folders." in said

@@ -134,7 +134,7 @@ def test_card_facts_and_guesses_count_labels(here: Path) -> None:
     conformance.check(task, splits)
     shares = {name: float(splits["train"].y[:, at].mean()) for at, name in enumerate(NAMES)}
     page = cards.markdown(cards.make(task, splits))
-    assert f"| with 0 | {shares['love']:.3f} |" in page
+    assert f"| with love | {shares['love']:.3f} |" in page
     told = {row.get("metric"): row.get("value") for row in facts(task, splits) if row.get("split") == "train"}
     assert told["labels"] == pytest.approx(sum(shares.values())) and "largest_class" not in told
     assert 0.2 < task.chance < task.baselines(splits["train"], splits["test"])["label_prior"] < 0.7

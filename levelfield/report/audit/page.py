@@ -198,6 +198,7 @@ def overlaps(found: Reading, index: PlainIndex) -> Table:
         "shared_groups": "groups on both sides",
         "contradictions": "inputs with different labels",
         "left_out": "rows left out",
+        "cut": "sequences that were cut",
     }
     facts = {key: count for key, count in found.facts.items() if key[0] in names}
     lines = [

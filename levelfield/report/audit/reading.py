@@ -18,7 +18,7 @@ from typing import NamedTuple
 from levelfield.report.audit.shares import FEWEST, FREE, RULE, WINDOW
 from levelfield.report.links import marked
 from levelfield.report.plain_lists import anchor_of
-from levelfield.spec import Row
+from levelfield.spec import SPLITS, Row
 
 GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
 MOST = 0.95  # share that counts as all
@@ -135,6 +135,16 @@ class Reading:
     def too_small(self) -> bool:
         """Whether there are too few test examples for any claim."""
         return self.tested < FEWEST
+
+    @property
+    def cut(self) -> float:
+        """The sequences of which only the first `longest` steps were read."""
+        return self.fact("cut")
+
+    @property
+    def longest(self) -> float:
+        """The most steps of a sequence as it was read."""
+        return max(self.fact("steps", split, "most") for split in SPLITS)
 
     def fact(self, metric: str, split: str = "all", place: str = "") -> float:
         """Returns a fact; 0 where there is none."""

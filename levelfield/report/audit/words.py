@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
+from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
 HALF = 0.5  # the least that the model to be shuffled must have learnt, and the reference for a claim about range
@@ -49,13 +50,12 @@ def lead(found: Reading) -> str:
     """Returns the verdict in one sentence or two."""
     if found.too_small:
         tested = found.led(f"{found.tested}", *LEARNABLE)
-        return (
-            f"Too small to say anything: {tested} test examples leave every share open; at least {FEWEST} are needed."
-        )
+        return f"Too small to say anything: {tested} test examples, and at least {FEWEST} are needed."
     if not found.learnable:
+        where = f"in the first {found.longest:,.0f} steps, at which sequences were cut," if found.cut else "here"
         return (
-            f"Nothing is learnable here by what was tried: the best of {len(found.scores)}, {_arm(found.reference)}, "
-            f"scores {_score(found, found.scores[found.reference])} where guessing scores "
+            f"Nothing is learnable {where} by what was tried: the best of {len(found.scores)}, "
+            f"{_arm(found.reference)}, scores {_score(found, found.scores[found.reference])} where guessing scores "
             f"{_guessing(found)}."
         )
     if not _asked(found):
@@ -97,8 +97,8 @@ def _local(found: Reading) -> str:
         return f"{head}; no model that sees everything learnt as much, so that more may be learnt from further away."
     if found.learnt < HALF:
         return f"{head}."
-    what = "this benchmark does not measure" if found.learnt >= NEARLY else "what was learnt of it does not measure"
-    return f"{head}; {what} long range."
+    benchmark = f"this benchmark, cut at {found.longest:,.0f} steps," if found.cut else "this benchmark"
+    return f"{head}; {benchmark if found.learnt >= NEARLY else 'what was learnt of it'} does not measure long range."
 
 
 def _enough(found: Reading) -> str:
@@ -215,6 +215,10 @@ def _faults(found: Reading) -> Iterator[str]:
             yield f"{groups} groups have rows in both {both}: a score there is no score on new groups."
     if left := found.fact("left_out"):
         yield f"{found.led(f'{left:,.0f}', 'left_out')} rows without input or label, or broken, were left out."
+    if cut := found.cut:
+        whole = sum(found.fact("examples", split) for split in SPLITS)
+        counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences were cut"
+        yield f"{counts} at {found.longest:,.0f} steps, and the rest of them was not read: --longest keeps more."
 
 
 def _proved(found: Reading) -> Iterator[str]:
@@ -230,32 +234,43 @@ def not_tried(found: Reading) -> list[str]:
     """Returns what the verdict does not cover."""
     free = [name for name, number in found.scores.items() if number.kind == FREE]
     labels = "Whether labels are right, and whether the data are what they are said to be."
+    unread = [f"Whatever sequences have after the first {found.longest:,.0f} steps."] if found.cut else []
+    of = f"; a share is one of what {'was learnt here' if found.trained else 'the best rule has'}."
+    end = of if found.shares else "."
     if not found.trained:
-        return ["Any model that reads the order of steps: a share is one of what the best rule has.", labels]
+        return [f"Any model that reads the order of steps{end}", *unread, labels]
     return [
-        "A share is one of what was learnt here, by small models, one untuned recipe and the steps that the effort "
-        f"({found.effort}) affords; larger models or pretraining may learn more, and from further away.",
+        f"Larger models, tuned recipes, pretraining, and more steps than the effort ({found.effort}) affords, by which "
+        f"more may be learnt, and from further away{end}",
         f"Windows above {found.widest:.0f} steps, augmentation, architectures other than convolutions and "
         f"{' and '.join(free) or 'rules'}.",
+        *unread,
         labels,
     ]
 
 
 def paragraph(found: Reading) -> str:
     """Returns a paragraph for a datasheet or a model card."""
-    sizes = ", ".join(f"{found.fact('examples', split):,.0f} {split}" for split in ("train", "val", "test"))
+    sizes = ", ".join(f"{found.fact('examples', split):,.0f} {split}" for split in SPLITS)
     steps = found.fact("steps", "test", "median")
-    return " ".join(
-        [
-            f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; scores are "
-            f"on {found.tested:,} of the test examples).",
-            lead(found),
-            *details(found),
-            f"Shares are of the gain over guessing of the best {'model' if found.trained else 'rule'} tried, with 95 % "
-            "intervals over test examples and seeds.",
-            not_tried(found)[0],
-        ]
+    head = (
+        f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; scores are on "
+        f"{found.tested:,} of the test examples)."
     )
+    return " ".join([head, lead(found), *details(found), *([] if found.too_small else _read_as(found))])
+
+
+def _read_as(found: Reading) -> Iterator[str]:
+    """What the numbers of a paragraph are, and what they do not cover."""
+    asked = _asked(found)
+    if asked and found.shares:
+        yield "Shares are of the gain over guessing of the best that was tried."
+    if asked or not found.learnable or any(number.kind == RULE for number in found.scores.values()):
+        yield f"In brackets are 95 % intervals over test examples{', and over seeds of models' if asked else ''}."
+    if found.trained:
+        yield "Larger models, tuned recipes or pretraining may learn more, and from further away."
+    elif not found.learnable:
+        yield "No model that reads the order of steps was tried."
 
 
 class Badge(NamedTuple):
