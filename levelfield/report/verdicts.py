@@ -134,12 +134,13 @@ class Table:
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
         for arm, seeds in _diverged(rows, metrics).items():
             found = found._guessing_too(arm, seeds, everywhere=bool(axis))
-        marked = {}
-        for key, arm in found.cells.items():
-            outcomes = {found._beats(found.rule(key.task), value, arm) for value in arm.values}
-            close = max(arm.values) - min(arm.values) <= CLOSE
-            marked[key] = replace(arm, steady=close or len(outcomes) == 1)
+        marked = {key: replace(arm, steady=found._one_cluster(key, arm)) for key, arm in found.cells.items()}
         return replace(found, cells=marked)
+
+    def _one_cluster(self, key: Key, arm: Seeds) -> bool:
+        if max(arm.values) - min(arm.values) <= CLOSE:
+            return True
+        return len({self._beats(self.rule(key.task), value, arm) for value in arm.values}) == 1
 
     @classmethod
     def of_all(cls, rows: Sequence[Row]) -> Table:
