@@ -43,6 +43,7 @@ from levelfield.user.own_data import OwnData
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
 PROTOCOLS = ("scratch", "spt_masked")
 LONGEST = 60  # letters of a model's name
+WIDTHS = 8  # baselines have a multiple of it as their width, where one is near
 
 
 def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
@@ -183,11 +184,15 @@ def models(
 ) -> tuple[Model, ...]:
     """Returns the user's model, then the baselines at the widths whose parameter counts are nearest to it.
 
-    back: whether all of them see earlier steps alone, on tasks of either direction too.
+    back: whether all of them see earlier steps alone, on tasks of either direction too. At widths that are no multiples
+    of WIDTHS, which a baseline of unknown code may refuse in its calls alone, the contract is asked.
     """
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
+        (each,) = model.mixers
+        if each.opaque and model.width % WIDTHS:
+            contract.check(each, model.width, model.causal, padding=of.padded)
         return trained(model, of)
 
     def made(each: MixerConfig, label: str | None = None) -> Model:
@@ -196,7 +201,7 @@ def models(
 
     (first, _), *others = arms(mixer, options).items()
     own, shapes = made(mixer, first), [made(each, label if label != each.label else None) for label, each in others]
-    return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
+    return own, *(match_width(shape, count, trained(own, of), WIDTHS, finer=True) for shape in shapes)
 
 
 def own_name(mixer: MixerConfig) -> str:
