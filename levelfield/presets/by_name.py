@@ -26,12 +26,15 @@ T = TypeVar("T")
 Configured = TypeVar("Configured", MixerConfig, Task)
 
 
-def mixer(name: str, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
-    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+def mixer(name: str | MixerConfig, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
+    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name; a mixer itself as it is. Raises
+    UserError.
 
     One that ships or of a plug-in may have other settings, as in attention(window=64). usual: mixers whose names mean
     them as they are here, so that a name means the same for whoever is compared and compared with.
     """
+    if isinstance(name, MixerConfig):
+        return name
     if found := {each.label: each for each in usual}.get(name.lower()):
         return found
     kind = without_settings(name)
@@ -61,11 +64,14 @@ def _require_no_hybrid(name: str) -> None:
         )
 
 
-def task(name: str) -> Task:
-    """Returns the task of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+def task(name: str | Task) -> Task:
+    """Returns the task of that name, or of FILE.py:Name or package.module:Name; a task itself as it is. Raises
+    UserError.
 
     One that ships may have other settings, as in reach(range=64). A user's file of data is the text of an `OwnData`.
     """
+    if isinstance(name, Task):
+        return name
     if own_data.is_word(name):
         return own_data.from_word(name)
     if named.is_named(name):

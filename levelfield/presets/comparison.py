@@ -91,17 +91,17 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
     )
 
 
-def chosen_tasks(options: Options) -> tuple[str, ...]:
-    """Returns the names of the tasks, each once: those that were given, the members of groups, or the usual."""
-    parts = (efforts.GROUPS.get(name, (name,)) for name in options.tasks)
+def chosen_tasks(options: Options) -> tuple[str | Task, ...]:
+    """Returns the tasks or their names, each once: those that were given, the members of groups, or the usual."""
+    parts = (efforts.GROUPS.get(name, (name,)) if isinstance(name, str) else (name,) for name in options.tasks)
     return tuple(dict.fromkeys(name for part in parts for name in part)) or efforts.TASKS
 
 
-def _require_own_names(names: Sequence[str], given: Sequence[Task]) -> None:
+def _require_own_names(names: Sequence[str | Task], given: Sequence[Task]) -> None:
     """Raises UserError for tasks of one name, whose scores would be taken for seeds of one cell."""
     first: dict[str, str] = {}
     for name, of in zip(names, given, strict=True):
-        text = of.path if isinstance(of, OwnData) else name
+        text = of.path if isinstance(of, OwnData) else str(name)
         other = first.setdefault(of.name, text)
         if other != text:
             raise UserError(
@@ -173,14 +173,14 @@ def _settings(mixer: MixerConfig) -> dict[str, object]:
     return {each.name: getattr(mixer, each.name) for each in fields(mixer)}
 
 
-def task(name: str, effort: Effort) -> Task:
+def task(name: str | Task, effort: Effort) -> Task:
     """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
     return efforts.named(name, effort)
 
 
 @cache
 def models(
-    mixer: MixerConfig, name: str, effort: Effort, options: Options = USUAL, back: bool = False
+    mixer: MixerConfig, name: str | Task, effort: Effort, options: Options = USUAL, back: bool = False
 ) -> tuple[Model, ...]:
     """Returns the user's model, then the baselines at the widths whose parameter counts are nearest to it.
 

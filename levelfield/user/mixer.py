@@ -27,7 +27,7 @@ from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.class_identity import identity
-from levelfield.spec.errors import format_error
+from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
 from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named
@@ -124,13 +124,25 @@ def load_user_mixer(where: str) -> MixerConfig:
     return _mixer(_MAKERS[key], name, place, found.sha256, settings)
 
 
-def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """Makes a mixer of a class, such as one in a notebook cell, whose source is hashed (`class_identity.identity`)."""
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
-        raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
-    sha = hashlib.sha256(identity(cls)).hexdigest()
-    _MAKERS[sha, cls.__name__] = cls
-    return _mixer(cls, cls.__name__, "", sha, settings or {})
+def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> MixerConfig:
+    """Makes a mixer of a class or a function that returns a module, such as one in a notebook cell, whose source is
+    hashed (`class_identity.identity`). A `MixerConfig` is taken as it is, and its class with the settings.
+
+    Raises UserError for anything else.
+    """
+    if _is_config(given):
+        return _configured(given, getattr(given, "__name__", type(given).__name__), settings or {})
+    if isinstance(given, nn.Module):
+        name = type(given).__name__
+        raise UserError(
+            f"This {name} is a module that is built already: pass its class, {name}, or a function of width."
+        )
+    if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
+        name = getattr(given, "__name__", shortened(" ".join(repr(given).split()), 60))
+        raise UserError(f"{name} is not a subclass of torch.nn.Module: pass the class itself, or a function of width.")
+    sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
+    _MAKERS[sha, name] = given
+    return _mixer(given, name, "", sha, settings or {})
 
 
 def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
