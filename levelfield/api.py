@@ -37,7 +37,7 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Study, Task, UserError, no_progress
 from levelfield.spec.errors import shortened
 from levelfield.spec.numerics import PLAIN
-from levelfield.user.mixer import user_mixer
+from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def compare(
 def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
     """Returns the mixer of a class, a function or a name. Raises UserError for a name with settings beside it."""
     if not isinstance(mixer, str):
-        return user_mixer(mixer, settings)
+        return mixer_of(mixer, settings)
     if settings:
         inside = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         raise UserError(f"settings= is for a class: write them into the name, '{mixer.partition('(')[0]}({inside})'.")
@@ -188,7 +188,7 @@ def _options(
     return Options(
         tasks=tuple(repr(each) if isinstance(each, OwnData) else _task(each) for each in _listed(tasks)),
         protocols=tuple(map(_protocol, _listed(protocols))),
-        baselines=tuple(each if isinstance(each, str) else user_mixer(each) for each in _listed(baselines)),
+        baselines=tuple(each if isinstance(each, str) else mixer_of(each) for each in _listed(baselines)),
         seeds=choices.get("seeds"),
         steps=choices.get("steps"),
         width=choices.get("width"),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from levelfield import tasks
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
@@ -23,6 +23,8 @@ from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named, own_data, own_files, plugins, values
 
 T = TypeVar("T")
+PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,)}  # hint -> what is taken
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False"}
 Configured = TypeVar("Configured", MixerConfig, Task)
 
 
@@ -96,6 +98,10 @@ def _with_settings(found: Configured, call: str, what: str) -> Configured:
     known = [each.name for each in fields(found) if each.init]
     if unknown := next((key for key in settings if key not in known), None):
         raise UserError(f"The {what} {name} has no setting '{unknown}': {closest(unknown, known)}")
+    hints = get_type_hints(type(found))
+    for key, value in settings.items():
+        if (hint := hints.get(key)) in PLAIN and not isinstance(value, PLAIN[hint]):
+            raise UserError(f"The setting {key} of the {what} {name} is {WORDS[hint]}, and {value!r} is none.")
     try:
         return replace(found, **{key: frozen(value) for key, value in settings.items()})
     except UserError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
+OF_WIDTH = re.compile(r"width|dim|divi|multiple", re.IGNORECASE)  # in what a constructor says of a size that it refuses
 MOST_LISTED = 20  # classes that a file may well have imported one by one
 _MAKERS: dict[tuple[str, str], Maker] = {}  # (source hash, name) -> what makes the module
 
@@ -67,7 +69,8 @@ class UserMixer(MixerConfig):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}") from error
+            hint = ": give another width (--width)." if OF_WIDTH.search(str(error)) else ""
+            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{hint}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
         return UserLayer(made, self.name, self.max_length)
@@ -124,19 +127,19 @@ def load_user_mixer(where: str) -> MixerConfig:
     return _mixer(_MAKERS[key], name, place, found.sha256, settings)
 
 
-def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> MixerConfig:
-    """Makes a mixer of a class or a function that returns a module, such as one in a notebook cell, whose source is
-    hashed (`class_identity.identity`). A `MixerConfig` is taken as it is, and its class with the settings.
-
-    Raises UserError for anything else.
-    """
+def mixer_of(given: Any, settings: Mapping[str, Any] | None = None) -> MixerConfig:
+    """Returns a `MixerConfig` as it is, that of its class with the settings, and `user_mixer` of anything else."""
     if _is_config(given):
         return _configured(given, getattr(given, "__name__", type(given).__name__), settings or {})
+    return user_mixer(given, settings)
+
+
+def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMixer:
+    """Makes a mixer of a class or a function that returns a module, such as one in a notebook cell, whose source is
+    hashed (`class_identity.identity`). Raises UserError for anything else."""
     if isinstance(given, nn.Module):
         name = type(given).__name__
-        raise UserError(
-            f"This {name} is a module that is built already: pass its class, {name}, or a function of width."
-        )
+        raise UserError(f"This {name} is a module that is built already: pass its class, or a function of width.")
     if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
         name = getattr(given, "__name__", shortened(" ".join(repr(given).split()), 60))
         raise UserError(f"{name} is not a subclass of torch.nn.Module: pass the class itself, or a function of width.")

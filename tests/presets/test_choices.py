@@ -99,3 +99,15 @@ def test_what_is_neither_is_refused_in_one_line(words: dict[str, Any], complaint
     with pytest.raises(UserError) as refused:
         levelfield.compare(Mine, **words)
     assert str(refused.value).startswith(complaint) and "\n" not in str(refused.value)
+
+
+class Thirds(nn.Linear):
+    def __init__(self, width: int) -> None:
+        if width % 3:
+            raise ValueError("take a multiple of 3")
+        super().__init__(width, width)
+
+
+def test_a_width_that_a_constructor_refuses_is_answered_with_the_option() -> None:
+    with pytest.raises(UserError, match=r"multiple of 3: give another width \(--width\)\."):
+        api._config(Thirds, {}).build(8, causal=True, layer=0, generator=Generator().manual_seed(0))
