@@ -3,7 +3,7 @@
     import levelfield
     found = levelfield.compare(MyMixer, tasks=["listops"], effort="smoke")
     found                      # in a notebook: the report
-    found.rows, found.figures
+    found.verdict, found.rows, found.figures
     levelfield.audit(levelfield.OwnData("reviews.csv", text="body", label="stars")).verdict
 
 Runs go one after another in this process, so the class may be defined anywhere; the same call again continues where
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,37 +30,43 @@ from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
+from levelfield.report.cells import NONE
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Study, Task, UserError, no_progress
+from levelfield.spec.errors import shortened
 from levelfield.spec.numerics import PLAIN
-from levelfield.user.mixer import user_mixer
+from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name
 
 if TYPE_CHECKING:
     from torch import nn
 
+    Mixer = type[nn.Module] | type[MixerConfig] | MixerConfig | Callable[..., nn.Module] | str
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The measured rows, and the files of their report: the page, tables and figures."""
+    """The verdict, a line for each task; the measured rows, and the files of their report: the page, tables and
+    figures. remarks: sentences that whoever reads the scores must know, such as on unequal counts of parameters."""
 
     rows: Sequence[Row]
     ledgers: Mapping[str, Mapping[str, Any]]
     files: Sequence[Path]
+    verdict: str
+    remarks: Sequence[str] = ()
 
     def __repr__(self) -> str:
-        """Returns ten lines at most, for `print`: the whole is in the files."""
+        """Returns the verdict, the remarks and a line for each arm, for `print`."""
         scores: dict[tuple[str, str, str, str], list[float]] = {}
         for row in self.rows:
-            if "at" not in row and row.get("split") == "test" and row.get("run") and "value" in row:
+            if "at" not in row and row.get("split") == "test" and row.get("protocol") != NONE and "value" in row:
                 key = (row.get("task", ""), row.get("protocol", ""), row.get("model", ""), row.get("metric", ""))
                 scores.setdefault(key, []).append(row["value"])
         lines = [f"{'  '.join(key)}  {median(values):.3f}  n={len(values)}" for key, values in scores.items()]
-        head = f"Comparison of {len(self.ledgers)} runs: median test scores"
-        more = [f"and {len(lines) - 7} more in .rows"] if len(lines) > 7 else []
-        return "\n".join([head, *lines[:7], *more, f"report: {self.page}"])
+        head = f"Comparison of {len(self.ledgers)} runs: median test scores, n seeds"
+        return "\n".join([self.verdict, *self.remarks, head, *lines, f"report: {self.page}"])
 
     @property
     def page(self) -> Path:
@@ -103,23 +109,24 @@ RENAMED = {"out": "runs_dir", "to": "report_dir"}
 
 
 def compare(
-    mixer: type[nn.Module] | str,
-    tasks: Sequence[str | OwnData] | str = (),
+    mixer: Mixer,
+    tasks: Sequence[str | Task] | str | Task = (),
     protocols: Sequence[str] | str = (),
     effort: Effort = "minutes",
     *,
     settings: Mapping[str, Any] | None = None,
-    baselines: Sequence[str] | str = (),
+    baselines: Sequence[Mixer] | Mixer = (),
     trials: int = 0,
     **choices: Unpack[Choices],
 ) -> Comparison:
     """Trains a mixer beside baselines of equal parameters at equal budget, and reports.
 
-    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), "FILE.py:Class", "package.module:Class" or the name of a
-    mixer. settings: for the constructor of a class; a name has them in it, as "attention(heads=8)".
-    tasks, protocols, baselines: names, or text with names between commas or blanks; a task may be an
-    `OwnData`. By default tasks are listops, recall and pathfinder, protocols scratch and spt_masked, baselines
-    attention, s4 and conv.
+    mixer: an nn.Module class mapping (B, T, D) to (B, T, D), a function of the width that returns a module, a
+    `MixerConfig`, "FILE.py:Class", "package.module:Class" or the name of a mixer. settings: for the constructor of a
+    class or for a function; a name has them in it, as "attention(heads=8)".
+    tasks, protocols, baselines: names, or text with names between commas or blanks; a task may be an `OwnData` or any
+    other task, which is taken as it is, and a baseline whatever the mixer may be. By default tasks are listops, recall
+    and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
     choices: sizes, device and folders, as `Choices` names them.
     Raises UserError, before any training, where the contract check finds something wrong.
@@ -143,13 +150,14 @@ def compare(
     results = store.read(out, study.name, effort, runs=index.runs)
     name = report_name(study.name, effort, {run.task for run in asked})
     files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
-    return Comparison(results.rows, results.ledgers, files)
+    verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
+    return Comparison(results.rows, results.ledgers, files, verdict, report.remarks(results))
 
 
-def _config(mixer: type[nn.Module] | str, settings: dict[str, Any]) -> MixerConfig:
-    """Returns the mixer of a class or name. Raises UserError for a name with settings beside it."""
+def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
+    """Returns the mixer of a class, a function or a name. Raises UserError for a name with settings beside it."""
     if not isinstance(mixer, str):
-        return user_mixer(mixer, settings)
+        return mixer_of(mixer, settings)
     if settings:
         inside = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         raise UserError(f"settings= is for a class: write them into the name, '{mixer.partition('(')[0]}({inside})'.")
@@ -171,16 +179,16 @@ def _renamed(function: str, choices: Choices, known: Collection[str]) -> Choices
 
 
 def _options(
-    tasks: Sequence[str | OwnData] | str,
+    tasks: Sequence[str | Task] | str | Task,
     protocols: Sequence[str] | str,
-    baselines: Sequence[str] | str,
+    baselines: Sequence[Mixer] | Mixer,
     choices: Choices,
 ) -> Options:
-    """Returns what is compared."""
+    """Returns what is compared. Raises UserError for what is neither a name nor a task, protocol or mixer."""
     return Options(
-        tasks=_listed(tasks),
-        protocols=_listed(protocols),
-        baselines=_listed(baselines),
+        tasks=tuple(repr(each) if isinstance(each, OwnData) else _task(each) for each in _listed(tasks)),
+        protocols=tuple(map(_protocol, _listed(protocols))),
+        baselines=tuple(each if isinstance(each, str) else mixer_of(each) for each in _listed(baselines)),
         seeds=choices.get("seeds"),
         steps=choices.get("steps"),
         width=choices.get("width"),
@@ -190,9 +198,26 @@ def _options(
     )
 
 
-def _listed(given: Sequence[str | OwnData] | str) -> tuple[str, ...]:
-    words = [given] if isinstance(given, str) else given
-    return tuple(part for word in words for part in ([repr(word)] if isinstance(word, OwnData) else names([word])))
+def _listed(given: Any) -> tuple[Any, ...]:
+    """Returns the parts of what was given, of text those between commas or blanks."""
+    several = given if isinstance(given, Iterable) and not isinstance(given, (str, type)) else [given]
+    return tuple(part for word in several for part in (names([word]) if isinstance(word, str) else [word]))
+
+
+def _task(given: Any) -> str | Task:
+    if not isinstance(given, str | Task):
+        raise UserError(f"{_shown(given)} is no task: give a name, such as 'recall', or a task such as Recall().")
+    return given
+
+
+def _protocol(given: Any) -> str:
+    if not isinstance(given, str):
+        raise UserError(f"{_shown(given)} is no name of a protocol: give a name, such as 'scratch'.")
+    return given
+
+
+def _shown(given: Any) -> str:
+    return shortened(" ".join(repr(given).split()), 60)
 
 
 def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str, tested: bool = True) -> None:

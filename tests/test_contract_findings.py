@@ -264,7 +264,7 @@ def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     assert stop.value.code == 1 and shown.endswith("Mend what is marked FAULT, then check again.\n")
     assert "seeing both directions" in shown and "seeing earlier steps alone" in shown
     assert shown.count("FAULT  ") == 1, "what is the same in both directions is told once"
-    assert shown.count("not reached") == 2 and "  -      12 rules are not reached, for the fault above\n" in shown
+    assert shown.count("not reached") == 2 and "  -      13 rules are not reached, for the fault above\n" in shown
     assert "  -      here too: 1 fault of those above\n" in shown
     assert "max_length" not in shown, "it fails at every length"
 
@@ -282,10 +282,51 @@ def test_a_ready_made_task_is_checked_on_few_examples(capsys: pytest.CaptureFixt
 def test_a_mixer_of_wide_heads_is_checked_at_a_width_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "rwkv7"])
     shown = capsys.readouterr().out
-    assert shown.startswith("the mixer rwkv7 at width 64, as it does not take 32, seeing earlier steps alone:\n")
+    assert shown.startswith(
+        "the mixer rwkv7 at width 64, as it does not take 32, on 33 and 256 steps, seeing earlier steps alone:\n"
+    )
     assert shown.endswith("All of it holds.\n")
 
 
 def test_parameters_that_first_values_of_zero_switch_off_are_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "rwkv6_channel"])
     assert capsys.readouterr().out.endswith("All of it holds.\n")
+
+
+class LooksAheadInTraining(Raises):
+    """It drops units in training, too, with draws of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y = nn.functional.dropout(nn.functional.linear(x, self.weight, self.bias), 0.5, self.training)
+        return y + x.mean(1, keepdim=True) if self.training else y
+
+
+class DropsUnits(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return nn.functional.dropout(nn.functional.linear(x, self.weight, self.bias), 0.5, self.training)
+
+
+class Sums(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(1)
+
+
+def test_looking_ahead_in_training_alone_is_a_fault_and_dropout_is_none() -> None:
+    """In a comparison as well; batch statistics, which are of later steps too, are the note that they were."""
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(LooksAheadInTraining), 8, causal=True)}
+    assert "in training its output at step 0 depends on inputs after step 0" in found[findings.CAUSAL_IN_TRAINING]
+    assert found[findings.CAUSAL] == ""
+    with pytest.raises(UserError, match="honour `causal` where"):
+        check(user_mixer(LooksAheadInTraining), 8, causal=True)
+    check(user_mixer(LooksAheadInTraining), 8, causal=False)
+    check(user_mixer(DropsUnits), 8, causal=True)
+    assert not [each for each in findings.examine(user_mixer(DropsUnits), 8, causal=True) if each.fault]
+
+
+def test_a_mixer_without_weights_is_noted() -> None:
+    faults = [each for each in findings.examine(user_mixer(Sums), 8, causal=True) if each.fault]
+    assert [each.rule for each in faults] == [findings.TRAINED] and findings.TRAINED in findings.NOTES
+    assert "has none: it stays as it is" in faults[0].fault

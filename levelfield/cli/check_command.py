@@ -146,8 +146,10 @@ def _of(name: str, found: MixerConfig | Task | Probe, width: int, sources: Path 
                 yield f"The mixer {name} looks ahead, and is compared in both directions only.", None
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
+            steps = [min(most, found.max_length or most) for most in (mixer_findings.STEPS, _longest())]
+            over = " and ".join(f"{most:,}" for most in dict.fromkeys(steps))
             examined = mixer_findings.examine(found, used, causal, longest=_longest())
-            yield f"the mixer {name} at {at}, {way}", examined
+            yield f"the mixer {name} at {at}, on {over} steps, {way}", examined
 
 
 def _taken(mixer: MixerConfig, width: int) -> int:

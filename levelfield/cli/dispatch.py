@@ -149,14 +149,20 @@ def current(words: Sequence[str], kept: Container[str] = (), takes: Callable[[st
     """Returns the words with flags of earlier versions under their new names, and says so on standard error.
 
     kept: flags that the command has itself, under a name that was another's. takes: tells whether the command has a
-    flag; one whose new name it has not stays as it was typed, to be refused so.
+    flag; one whose new name it has not stays as it was typed, to be refused so. Raises UserError for --out where only
+    --folder can be meant.
     """
     found: list[str] = []
     for word in words:
         flag, equals, value = word.partition("=")
         renamed = flag in RENAMED and flag not in kept and takes(RENAMED[flag])
         if renamed:
-            print(f"{flag} is called {RENAMED[flag]} now; the next release drops the old name.", file=sys.stderr)
+            beside = ", and --folder is where files are written" if flag == "--out" and takes("--folder") else ""
+            print(
+                f"{flag} is called {RENAMED[flag]} now{beside}; the next release drops the old name.", file=sys.stderr
+            )
+        elif flag == "--out" and flag not in kept and takes("--folder"):
+            raise UserError("There is no option --out here: --folder is where files are written.")
         found.append((RENAMED[flag] if renamed else flag) + equals + value)
     return found
 

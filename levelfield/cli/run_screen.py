@@ -60,19 +60,24 @@ class Plain:
         self.console = console
         self.shown = time.monotonic()
         self.last = ""
+        self.told: dict[str, str] = {}
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+        """Prints what has changed: how many are done at once, and what each run does every ten seconds."""
         head = headline(done, failed, total)
         now = time.monotonic()
         if head == self.last and now - self.shown < PLAIN_EVERY_S:
             return
-        self.shown, self.last = now, head
-        self.say(head)
-        for where in running:
-            self.say("  " + "  ".join([where.name, *filter(None, columns(read(where)))]))
+        lines = {where.name: "  " + "  ".join([where.name, *filter(None, columns(read(where)))]) for where in running}
+        new = [line for name, line in lines.items() if self.told.get(name) != line]
+        if head != self.last:
+            self.say(head)
+        for line in new:
+            self.say(line)
+        self.shown, self.last, self.told = now, head, lines
 
 
 class Terminal:

@@ -44,7 +44,9 @@ class _Case(NamedTuple):
         return self.subject.layer
 
 
+TRAINED = "it has weights to train"
 TRAINS = "calls in training run"
+CAUSAL_IN_TRAINING = "no step sees a later one in training"
 IN_TRAINING = "sequences of a batch do not see each other in training"
 AS_ONE = "one layer passes all of this in a row, on long sequences too"
 RUNS = "a training step on a long sequence runs, in bfloat16 too"
@@ -66,24 +68,42 @@ RULES: dict[str, Callable[[_Case], object]] = {
     CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     PADDING: lambda c: rules.blind_to_padding(c.subject),
     "gradients are finite": lambda c: _gradients(c),
+    TRAINED: lambda c: _trained(c),
     TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
+    CAUSAL_IN_TRAINING: lambda c: rules.blind_in_training(c.subject, c.examination.some),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
     STORED: lambda c: rules.same_after_loading(c.subject, c.examination.built()),
 }
 """What must hold, in the order of what explains most."""
 
-COMPARING = {APART, CAUSAL, PADDING, IN_TRAINING, STORED, AS_ONE, IN_BF16}  # they compare outputs of two calls
-FOLLOWING = {SAME: COMPARING, TRAINS: {IN_TRAINING, AS_ONE}, AS_ONE: {RUNS, IN_BF16}, RUNS: {IN_BF16}}
+COMPARING = {
+    APART,
+    CAUSAL,
+    PADDING,
+    IN_TRAINING,
+    CAUSAL_IN_TRAINING,
+    STORED,
+    AS_ONE,
+    IN_BF16,
+}  # they compare outputs of two calls
+FOLLOWING = {
+    SAME: COMPARING,
+    CAUSAL: {CAUSAL_IN_TRAINING, AS_ONE},
+    TRAINS: {IN_TRAINING, CAUSAL_IN_TRAINING, AS_ONE},
+    AS_ONE: {RUNS, IN_BF16},
+    RUNS: {IN_BF16},
+}
 """The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
 
-NOTES = {IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
+NOTES = {TRAINED, IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
 TRACKED = {"gradients are finite", "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # rules that look at gradients
+STEPS = 33  # of the sequences of all rules but those that say "long"
 LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 
 
 def examine(
-    config: MixerConfig, width: int, causal: bool, length: int = 33, longest: int | None = None
+    config: MixerConfig, width: int, causal: bool, length: int = STEPS, longest: int | None = None
 ) -> Iterator[Finding]:
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters; in
     bfloat16 with noise alone, and over more steps.
@@ -101,7 +121,7 @@ def examine(
     half = _InHalf(config, width, causal)
     tests |= {AS_ONE: partial(check, config, width, causal, longest=longest), RUNS: half.runs, IN_BF16: half.agrees}
     if not causal:
-        del tests[CAUSAL]
+        del tests[CAUSAL], tests[CAUSAL_IN_TRAINING]
     for name, test in tests.items():
         fault = NOT_REACHED if name in hidden else _fault(test, examination, tracked=name in TRACKED)
         yield Finding(name, NOT_REACHED if fault in told else fault)
@@ -173,6 +193,12 @@ def _apart_in_training(case: _Case) -> None:
     rules.independent_of_batch(case.subject)
     if rules.mixes_in_training(case.subject):
         raise UserError(f"{case.subject.name} {rules.MIXES}")
+
+
+def _trained(case: _Case) -> None:
+    """Raises UserError for a layer without a parameter that training changes."""
+    if not any(value.requires_grad for value in case.layer.parameters()):
+        raise UserError(f"{case.subject.name} has none: it stays as it is, and only the layers around it are trained.")
 
 
 def _gradients(case: _Case) -> None:

@@ -186,6 +186,20 @@ def independent_of_batch(subject: Subject) -> None:
 
 
 @torch.no_grad()
+def _in_training(subject: Subject, inputs: Iterable[Tensor]) -> list[Tensor]:
+    """Calls the layer in training mode, each time with the same random draws and the same buffers."""
+    kept = [(buffer, buffer.clone()) for buffer in subject.layer.buffers()]
+    subject.layer.train()
+    outputs = []
+    for x in inputs:
+        with torch.random.fork_rng(devices(x.device)):
+            outputs.append(subject(x))
+        for buffer, before in kept:
+            buffer.copy_(before)
+    subject.layer.eval()
+    return outputs
+
+
 def mixes_in_training(subject: Subject) -> bool:
     """Tells whether, in training mode, what a sequence gives depends on the others of its batch.
 
@@ -193,14 +207,29 @@ def mixes_in_training(subject: Subject) -> bool:
     """
     changed = 3 * subject.other
     changed[1] = subject.x[1]  # between two others, in a batch of three
-    subject.layer.train()
-    outputs = []
-    for x in (subject.x, subject.x, changed):
-        with torch.random.fork_rng(devices(x.device)):
-            outputs.append(subject(x)[1])
-    subject.layer.eval()
-    first, again, beside_others = outputs
+    first, again, beside_others = (y[1] for y in _in_training(subject, (subject.x, subject.x, changed)))
     return differ(first, beside_others) and not differ(first, again)
+
+
+def blind_in_training(subject: Subject, steps: Iterable[int]) -> None:
+    """Does what `blind_to_the_future` does in training mode, with the same random draws in every call.
+
+    A layer whose output depends on the batch in training is left to `mixes_in_training`, as such statistics are of
+    later steps, too; and one that gives another output when it is called again shows nothing.
+    """
+    if mixes_in_training(subject):
+        return
+    x, given = subject.x, list(steps)
+    changed = [torch.cat([x[:, : step + 1], 3 * subject.other[:, step + 1 :]], 1) for step in given]
+    first, again, *outputs = _in_training(subject, (x, x, *changed))
+    if differ(first, again) or not torch.isfinite(first).all():
+        return
+    for step, y in zip(given, outputs, strict=True):
+        if wrong := _steps_apart(first[:, : step + 1], y[:, : step + 1]):
+            raise UserError(
+                f"{subject.name} is built as causal, but in training its output at step {wrong[0]} depends on inputs "
+                f"after step {step}: honour `causal` where self.training is True, too."
+            )
 
 
 def blind_to_the_future(subject: Subject, steps: Iterable[int]) -> None:

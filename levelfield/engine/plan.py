@@ -28,7 +28,8 @@ from levelfield.engine import counts, differing
 from levelfield.engine.counts import Counted, Question
 from levelfield.engine.differing import Arms, by_task, described, told_apart
 from levelfield.objectives import Trainable, default_objective
-from levelfield.report.arms import differences, shared
+from levelfield.report.arms import Arm, differences, shared
+from levelfield.report.cells import unequal_counts
 from levelfield.report.tables import si
 from levelfield.run import build_net, check
 from levelfield.runs.flops import Costs, Meter
@@ -202,20 +203,29 @@ def phases(run: Run) -> str:
 def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) -> Iterator[str]:
     """Yields the whole plan as text, task by task as it is counted, which takes a while for long sequences.
 
-    done: how many of the runs are complete. root: the folder of prepared data.
+    done: how many of the runs are complete. root: the folder of prepared data. Where the models of a task differ in
+    size by a tenth or more, the last line says so, as a report does. Raises UserError, before any text, for a run that
+    cannot work.
     """
+    for run in runs:
+        check(run)
     yield f"{title}: {len(runs)} runs, {done} done"
+    counted: list[tuple[float, Arm]] = []
     for task, arms in by_task(runs).items():
         found = told_apart(arms)
+        costs = {arm: cost(same[0], root) for arm, same in found.items()}
+        counted += [(spent.parameters, replace(arm, task=task)) for arm, spent in costs.items()]
         yield from ("", task)
-        yield from _table(found, root)
+        yield from _table(found, costs)
         yield from ("", *_shared(task, found), "", *_differences(task, found))
+    if told := unequal_counts(counted):
+        yield from ("", told)
 
 
-def _table(found: Arms, root: Path | None) -> list[str]:
+def _table(found: Arms, costs: Mapping[Arm, Cost]) -> list[str]:
     rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
-        spent = cost(runs[0], root)
+        spent = costs[arm]
         seeds = _seeds([run.seed for run in runs])
         whole = "" if spent.total is None else flops(spent.total)
         useful = f"{spent.useful / spent.flops:.0%}" if spent.useful < spent.flops else ""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from levelfield import tasks
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
@@ -23,15 +23,20 @@ from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named, own_data, own_files, plugins, values
 
 T = TypeVar("T")
+PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,)}  # hint -> what is taken
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False"}
 Configured = TypeVar("Configured", MixerConfig, Task)
 
 
-def mixer(name: str, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
-    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+def mixer(name: str | MixerConfig, usual: Iterable[MixerConfig] = ()) -> MixerConfig:
+    """Returns the mixer of that name, or of FILE.py:Name or package.module:Name; a mixer itself as it is. Raises
+    UserError.
 
     One that ships or of a plug-in may have other settings, as in attention(window=64). usual: mixers whose names mean
     them as they are here, so that a name means the same for whoever is compared and compared with.
     """
+    if isinstance(name, MixerConfig):
+        return name
     if found := {each.label: each for each in usual}.get(name.lower()):
         return found
     kind = without_settings(name)
@@ -61,11 +66,14 @@ def _require_no_hybrid(name: str) -> None:
         )
 
 
-def task(name: str) -> Task:
-    """Returns the task of that name, or of FILE.py:Name or package.module:Name. Raises UserError.
+def task(name: str | Task) -> Task:
+    """Returns the task of that name, or of FILE.py:Name or package.module:Name; a task itself as it is. Raises
+    UserError.
 
     One that ships may have other settings, as in reach(range=64). A user's file of data is the text of an `OwnData`.
     """
+    if isinstance(name, Task):
+        return name
     if own_data.is_word(name):
         return own_data.from_word(name)
     if named.is_named(name):
@@ -90,6 +98,10 @@ def _with_settings(found: Configured, call: str, what: str) -> Configured:
     known = [each.name for each in fields(found) if each.init]
     if unknown := next((key for key in settings if key not in known), None):
         raise UserError(f"The {what} {name} has no setting '{unknown}': {closest(unknown, known)}")
+    hints = get_type_hints(type(found))
+    for key, value in settings.items():
+        if (hint := hints.get(key)) in PLAIN and not isinstance(value, PLAIN[hint]):
+            raise UserError(f"The setting {key} of the {what} {name} is {WORDS[hint]}, and {value!r} is none.")
     try:
         return replace(found, **{key: frozen(value) for key, value in settings.items()})
     except UserError:

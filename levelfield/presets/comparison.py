@@ -43,6 +43,7 @@ from levelfield.user.own_data import OwnData
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
 PROTOCOLS = ("scratch", "spt_masked")
 LONGEST = 60  # letters of a model's name
+WIDTHS = 8  # baselines have a multiple of it as their width, where one is near
 
 
 def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
@@ -90,17 +91,17 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
     )
 
 
-def chosen_tasks(options: Options) -> tuple[str, ...]:
-    """Returns the names of the tasks, each once: those that were given, the members of groups, or the usual."""
-    parts = (efforts.GROUPS.get(name, (name,)) for name in options.tasks)
+def chosen_tasks(options: Options) -> tuple[str | Task, ...]:
+    """Returns the tasks or their names, each once: those that were given, the members of groups, or the usual."""
+    parts = (efforts.GROUPS.get(name, (name,)) if isinstance(name, str) else (name,) for name in options.tasks)
     return tuple(dict.fromkeys(name for part in parts for name in part)) or efforts.TASKS
 
 
-def _require_own_names(names: Sequence[str], given: Sequence[Task]) -> None:
+def _require_own_names(names: Sequence[str | Task], given: Sequence[Task]) -> None:
     """Raises UserError for tasks of one name, whose scores would be taken for seeds of one cell."""
     first: dict[str, str] = {}
     for name, of in zip(names, given, strict=True):
-        text = of.path if isinstance(of, OwnData) else name
+        text = of.path if isinstance(of, OwnData) else str(name)
         other = first.setdefault(of.name, text)
         if other != text:
             raise UserError(
@@ -172,22 +173,26 @@ def _settings(mixer: MixerConfig) -> dict[str, object]:
     return {each.name: getattr(mixer, each.name) for each in fields(mixer)}
 
 
-def task(name: str, effort: Effort) -> Task:
+def task(name: str | Task, effort: Effort) -> Task:
     """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
     return efforts.named(name, effort)
 
 
 @cache
 def models(
-    mixer: MixerConfig, name: str, effort: Effort, options: Options = USUAL, back: bool = False
+    mixer: MixerConfig, name: str | Task, effort: Effort, options: Options = USUAL, back: bool = False
 ) -> tuple[Model, ...]:
     """Returns the user's model, then the baselines at the widths whose parameter counts are nearest to it.
 
-    back: whether all of them see earlier steps alone, on tasks of either direction too.
+    back: whether all of them see earlier steps alone, on tasks of either direction too. At widths that are no multiples
+    of WIDTHS, which a baseline of unknown code may refuse in its calls alone, the contract is asked.
     """
     of, size = task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
+        (each,) = model.mixers
+        if each.opaque and model.width % WIDTHS:
+            contract.check(each, model.width, model.causal, padding=of.padded)
         return trained(model, of)
 
     def made(each: MixerConfig, label: str | None = None) -> Model:
@@ -196,7 +201,7 @@ def models(
 
     (first, _), *others = arms(mixer, options).items()
     own, shapes = made(mixer, first), [made(each, label if label != each.label else None) for label, each in others]
-    return own, *(match_width(shape, count, count(own), multiple=8) for shape in shapes)
+    return own, *(match_width(shape, count, trained(own, of), WIDTHS, finer=True) for shape in shapes)
 
 
 def own_name(mixer: MixerConfig) -> str:

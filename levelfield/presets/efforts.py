@@ -269,9 +269,9 @@ def task(name: str, effort: Effort) -> Task:
     return TASK_BY_EFFORT[name][effort]
 
 
-def named(name: str, effort: Effort) -> Task:
+def named(name: str | Task, effort: Effort) -> Task:
     """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
-    if name in TASK_BY_EFFORT:
+    if isinstance(name, str) and name in TASK_BY_EFFORT:
         return TASK_BY_EFFORT[name][effort]
     return by_name.task(name)
 
@@ -306,7 +306,7 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
 
 
 def protocols(
-    name: str,
+    name: str | Task,
     effort: Effort,
     chosen: Sequence[str],
     size: Size | None = None,
@@ -334,7 +334,9 @@ def protocols(
     return tuple(made[c] for c in chosen)
 
 
-def model(name: str, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None) -> Model:
+def model(
+    name: str | Task, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None
+) -> Model:
     """Returns the same residual blocks, with the same feed-forward layers, around any mixer."""
     size, task = size or SIZES[effort], named(name, effort)
     block = Block(feedforward=2 * size.width)

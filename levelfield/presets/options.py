@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
-from levelfield.spec import UserError
+from levelfield.spec import MixerConfig, Task, UserError
 from levelfield.user import named
 
 MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000, "batch": 1_000_000}
@@ -47,13 +48,14 @@ def _parts(word: str) -> list[str]:
 class Options:
     """The arms of a comparison and what they share. Raises UserError for a number that no run can have.
 
-    tasks, protocols, baselines: by their names; where empty, `efforts.TASKS`, `comparison.PROTOCOLS` and
-    `comparison.BASELINES`. width is that of the user's model: baselines get the width with as many parameters.
+    tasks, protocols, baselines: by their names, or tasks and mixers themselves; where empty, `efforts.TASKS`,
+    `comparison.PROTOCOLS` and `comparison.BASELINES`. width is that of the user's model: baselines get the width with
+    as many parameters.
     """
 
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str | Task, ...] = ()
     protocols: tuple[str, ...] = ()
-    baselines: tuple[str, ...] = ()
+    baselines: tuple[str | MixerConfig, ...] = ()
     seeds: int | None = None
     steps: int | None = None
     width: int | None = None
@@ -64,10 +66,14 @@ class Options:
     def __post_init__(self) -> None:
         for name, most in MOST.items():
             given = getattr(self, name)
-            if given is not None and not 1 <= given <= most:
-                raise UserError(f"{name}={given:,} cannot be: give a whole number from 1 to {most:,}.")
-        if self.lr is not None and not 0 < self.lr < 1e3:
-            raise UserError(f"lr={self.lr} cannot train: give a learning rate above 0 and below 1,000, such as 0.001.")
+            whole = isinstance(given, int | Integral)  # NumPy's as well
+            if given is not None and not (whole and 1 <= int(given) <= most):
+                shown = f"{given:,}" if whole else repr(given)
+                raise UserError(f"{name}={shown} cannot be: give a whole number from 1 to {most:,}.")
+        if self.lr is not None and not (isinstance(self.lr, Real) and 0 < self.lr < 1e3):
+            raise UserError(
+                f"lr={self.lr!r} cannot train: give a learning rate above 0 and below 1,000, such as 0.001."
+            )
 
     @property
     def numbers(self) -> dict[str, int | float]:

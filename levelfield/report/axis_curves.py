@@ -194,7 +194,8 @@ def _scores(by_run: Mapping[str, Row]) -> tuple[float, ...]:
 
 
 def curve(results: Results, cells: Cells, axis: str, metric: str, printed: PrintedSources = NOTHING) -> Figure | None:
-    """A panel per task, with the training length marked on an axis of lengths."""
+    """A panel per task. On an axis of lengths the training length is marked, and rules that were scored on the test
+    split alone have a mark there; on any other axis they are level lines."""
     tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
     panels = {t: lines_along(results, t, axis, metric, printed, arms=cells.arms) for t in tasks}
     found = {t: lines for t, lines in panels.items() if lines.along}
@@ -209,8 +210,8 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
             same = metric == cells.metric
             moving = {line.model for line in lines.rules}
             rules = [(v, n) for v, n in merged_rules(cells.baselines.get(task, {}) if same else {}) if n not in moving]
-            _panel(panel, lines, rules, look)
-            trained = _training_length(results, cells.arms, task) if axis == "length" else None
+            trained = _training_length(results, cells.arms, task, metric) if axis == "length" else None
+            _panel(panel, lines, rules if trained or axis != "length" else [], look, trained)
             if trained:
                 _mark(panel, trained, "training length")
             panel.set_title(style.short(task, 26), pad=18 if trained else None)
@@ -221,14 +222,28 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
     return Figure(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
 
 
-def _training_length(results: Results, arms: Mapping[str, Arm], task: str) -> float | None:
-    """Returns the training length of a task, if all its runs have the same one."""
-    lengths = {
-        float(value)
-        for run, arm in arms.items()
-        if arm.task == task
-        for value in field_values({"task": results.specs.get(run, {}).get("task", {})}, "length")
-    }
+def _training_length(results: Results, arms: Mapping[str, Arm], task: str, metric: str) -> float | None:
+    """Returns the length of the sequences of a task, if all its runs have the same one: that at which all runs have
+    the very scores that they have on the whole test split, or else the task's setting."""
+    rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
+    whole = {(r.get("run"), r.get("value"), r.get("n")) for r in rows if not r.get("at") and not is_baseline(r)}
+    same: dict[float, bool] = {}
+    for row in rows:
+        place = pairs(row.get("at", ""))
+        if [*place] == ["length"] and not is_baseline(row) and (length := _number(place["length"])):
+            score = (row.get("run"), row.get("value"), row.get("n"))
+            same[length] = same.get(length, True) and score in whole
+    lengths = {length for length, alike in same.items() if alike}
+    lengths = (
+        lengths
+        if len(lengths) == 1
+        else {
+            float(value)
+            for run, arm in arms.items()
+            if arm.task == task
+            for value in field_values({"task": results.specs.get(run, {}).get("task", {})}, "length")
+        }
+    )
     return lengths.pop() if len(lengths) == 1 else None
 
 
@@ -241,8 +256,13 @@ def _mark(axes: Axes, x: float, text: str) -> None:
 
 
 def _panel(
-    axes: Axes, lines: Lines, rules: Sequence[tuple[float, str]], look: Mapping[tuple[str, str], style.Look]
+    axes: Axes,
+    lines: Lines,
+    rules: Sequence[tuple[float, str]],
+    look: Mapping[tuple[str, str], style.Look],
+    at: float | None = None,
 ) -> None:
+    """Draws one task. at: the place where rules were measured, None for level lines."""
     ends: list[tuple[float, str, str]] = []
     for line in lines.along:
         mine = look[line.model, line.protocol]
@@ -258,13 +278,33 @@ def _panel(
         axes.axhline(value, color=mine.colour, linewidth=1.3, linestyle=mine.dashes, url=url)
         ends.append((value, name[0], mine.colour))
     for line in lines.rules:
-        axes.plot(*zip(*line.medians, strict=True), ":", color=style.FAINT, linewidth=1.2, zorder=0.5)
+        axes.plot(*zip(*line.medians, strict=True), "o:", color=style.FAINT, linewidth=1.2, markersize=3, zorder=0.5)
         ends.append((line.medians[-1][1], line.model, style.FAINT))
-    for value, name in rules:
-        axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
-        ends.append((value, name, style.FAINT))
+    named = [(value, name, style.FAINT) for value, name in rules]
+    for value, _ in rules:
+        if at is None:
+            axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
+        else:
+            axes.plot(at, value, "_", color=style.FAINT, markersize=11, mew=1.4, zorder=2.5)
     _scale(axes, sorted({x for line in lines.along for x, *_ in (*line.points, *line.printed)}))
-    end_labels(axes, ends)
+    if at is None:
+        end_labels(axes, [*ends, *named])
+    else:
+        _make_room(axes, at, max((len(style.short(name)) for _, name in rules), default=0))
+        end_labels(axes, ends)
+        end_labels(axes, named, at)
+
+
+def _make_room(axes: Axes, x: float, letters: int) -> None:
+    """Moves the left end of the axis so far away that text of so many letters fits to the left of x."""
+    place, figure = axes.get_subplotspec(), axes.get_figure(root=True)
+    assert place is not None and figure is not None
+    width = 0.75 * figure.get_size_inches()[0] / place.get_gridspec().ncols  # the rest is for labels on both sides
+    wanted = min(0.6, (0.15 + 0.068 * letters) / width)
+    scale = axes.xaxis.get_transform()
+    low, here, high = scale.transform([axes.get_xlim()[0], x, axes.get_xlim()[1]])
+    left = min(low, (here - wanted * high) / (1 - wanted))
+    axes.set_xlim(left=float(scale.inverted().transform([left])[0]))
 
 
 def _draw(axes: Axes, line: Line, look: style.Look) -> None:
@@ -293,13 +333,14 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Names at the right end of their lines, moved apart where they would overlap."""
+def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], x: float | None = None) -> None:
+    """Names at the right end of their lines, or to the left of their marks at x, moved apart where they would
+    overlap."""
     low, high = axes.get_ylim()
     heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))
+    places, away, side = (("axes fraction", "data"), 4, "left") if x is None else (("data", "data"), -8, "right")
     for (_, text, shade), height in zip(ends, heights, strict=True):
-        name = style.short(text)
         axes.annotate(
-            name, (1, height), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
-            va="center", fontsize=8.5, color=shade, annotation_clip=False,
+            style.short(text), (1 if x is None else x, height), xycoords=places, xytext=(away, 0),
+            textcoords="offset points", ha=side, va="center", fontsize=8.5, color=shade, annotation_clip=False,
         )  # fmt: skip

@@ -326,16 +326,26 @@ def unequal(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lambda arm: 
 
     anchor: where a page has the rows of an arm, to which its count leads; "" for nowhere.
 
-    A model is counted as it is trained, with its head. Models are matched by widths, which are whole numbers, so that
-    a few percent are always left.
+    A model is counted as it is trained, with its head. Models are matched by widths, which are whole numbers that heads
+    and groups divide, so that a few percent are always left, and more where a model takes few widths.
     """
-    found = [(*_extremes(cells.of(task)), task) for cells in tables for task in cells.tasks]
-    (most, more), (least, fewer), task = max(found, key=lambda each: each[0][0] / each[1][0])
+    return unequal_counts(((cell.cost("parameters") or 0, cell.arm) for of in tables for cell in of.cells), anchor)
+
+
+def unequal_counts(counts: Iterable[tuple[float, Arm]], anchor: Callable[[Arm], str] = lambda arm: "") -> str:
+    """Says what `unequal` does, of the numbers of parameters of arms, 0 where they are not known."""
+    by_task: dict[str, list[tuple[float, Arm]]] = {}
+    for count, arm in counts:
+        by_task.setdefault(arm.task, []).extend([(count, arm)] if count else [])
+    ordered = [sorted(found, key=lambda each: (each[0], each[1].model_label)) for found in by_task.values() if found]
+    furthest = max(ordered, key=lambda found: found[-1][0] / found[0][0], default=[(1.0, Arm("", "", ""))])
+    (least, fewer), (most, more) = furthest[0], furthest[-1]
     if most < 1.1 * least:
         return ""
     return (
-        f"Parameter counts are not equal: on {task}, {more.model_label} has {marked(f'{most:,.0f}', anchor(more))}, "
-        f"{most / least:.3g} times as many as {fewer.model_label} with {marked(f'{least:,.0f}', anchor(fewer))}."
+        f"Parameter counts are not equal: on {more.task}, {more.model_label} has "
+        f"{marked(f'{most:,.0f}', anchor(more))}, {most / least:.3g} times as many as {fewer.model_label} with "
+        f"{marked(f'{least:,.0f}', anchor(fewer))}."
     )
 
 
@@ -346,10 +356,3 @@ def left_out(results: Results) -> str:
         return ""
     more = f" and {len(arms) - 3} more" if len(arms) > 3 else ""
     return f"Asked for by earlier commands and not begun, so not counted here: {', '.join(arms[:3])}{more}."
-
-
-def _extremes(cells: Iterable[Cell]) -> tuple[tuple[float, Arm], tuple[float, Arm]]:
-    """Returns the highest and the lowest number of parameters, each with its arm; 1 of no arm where none is known."""
-    known = [(count, cell.arm) for cell in cells if (count := cell.cost("parameters"))] or [(1.0, Arm("", "", ""))]
-    counts = sorted(known, key=lambda each: (each[0], each[1].model_label))
-    return counts[-1], counts[0]

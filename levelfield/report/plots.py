@@ -72,6 +72,7 @@ def _vertical_references(axes: Axes, rules: Mapping[str, float], arms: int) -> N
             ha="left" if value <= middle else "right",
             fontsize=7.5,
             color=style.FAINT,
+            **style.CLEAR,
         )
     axes.set_ylim(arms - 0.5, top)
 
@@ -140,7 +141,7 @@ def _seed_dots(axes: Axes, cell: Cell, height: float, shade: str) -> None:
 
 
 def gap(cells: Cells) -> Figure | None:
-    """A dumbbell per architecture: the first protocol open, the later ones filled, the difference written beside."""
+    """A dumbbell per architecture: open from scratch, filled otherwise, the difference written beside."""
     tasks = [t for t in cells.tasks if _moved(cells, t) and any(c.summary for c in cells.of(t))]
     if not tasks:
         return None
@@ -156,8 +157,7 @@ def gap(cells: Cells) -> Figure | None:
             panel.set_xlim(low, high + 0.12 * (high - low))
             _vertical_references(panel, cells.baselines.get(task, {}), len(_moved(cells, task)))
             panel.set_xlabel(score_label(cells))
-        marks = "○●■◆▲"
-        legend = " · ".join(f"{marks[min(i, 4)]} {p}" for i, p in enumerate(protocols))
+        legend = " · ".join(f"{mark.letter} {protocol}" for protocol, mark in style.marks(protocols).items())
         figure.suptitle(
             f"median of seeds: {legend}; ticks below: the seeds", fontsize=8.5, x=0.01, ha="left", color=style.FAINT
         )
@@ -171,7 +171,7 @@ def _moved(cells: Cells, task: str) -> list[str]:
 
 
 def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], colour: Mapping[str, str]) -> None:
-    models = _moved(cells, task)
+    models, marks = _moved(cells, task), style.marks(protocols)
     for place, name in enumerate(models):
         mine = {c.arm.protocol: c for c in cells.of(task) if c.arm.model_label == name}
         medians = [(p, c.summary.median) for p in protocols if (c := mine.get(p)) and c.summary]
@@ -189,14 +189,13 @@ def _gap_panel(axes: Axes, cells: Cells, task: str, protocols: Sequence[str], co
                 va="center",
                 fontsize=8.5,
                 color=shade,
+                **style.CLEAR,
             )
         for protocol, value in medians:
-            index = protocols.index(protocol)
-            face = style.PAPER if index == 0 else shade
-            marker = "o" if index == 0 else style.MARKERS[(index - 1) % len(style.MARKERS)]
-            url = style.url(mine[protocol].anchor)
-            axes.plot(value, place, marker, markersize=8.5, mfc=face, mec=shade, mew=1.8, zorder=3, url=url)
-            _seed_ticks(axes, mine[protocol], place + 0.27, shade, 0.5 if index == 0 else 1.0)
+            mark, url = marks[protocol], style.url(mine[protocol].anchor)
+            look = {"markersize": 8.5, "mfc": mark.face(shade), "mec": shade, "mew": 1.8}
+            axes.plot(value, place, mark.shape, zorder=3, url=url, **look)
+            _seed_ticks(axes, mine[protocol], place + 0.27, shade, 1.0 if mark.filled else 0.5)
     axes.set_yticks(range(len(models)), [style.short(m) for m in models])
     axes.set_title(style.short(task, 26))
 

@@ -44,7 +44,7 @@ def draw(cells: Cells) -> Figure | None:
             _panel(panel, [cell for cell in scored if cell.arm.model_label == model], best, protocols, shade[model])
             panel.set_title(style.short(model, 24))
             panel.set_yticks(range(len(tasks)), [style.short(t, 18) if number % columns == 0 else "" for t in tasks])
-        marks = " · ".join(f"{mark} {protocol}" for mark, protocol in zip(MARKS, protocols, strict=False))
+        marks = " · ".join(f"{mark.letter} {protocol}" for protocol, mark in style.marks(protocols).items())
         told = f"0 is guessing, 100 perfect; whisker: 95 % interval; grey line: the best model · {marks}"
         told += _legend(scored)
         figure.suptitle(told, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
@@ -54,8 +54,6 @@ def draw(cells: Cells) -> Figure | None:
 
 CUT = "◂"  # of a score that lies left of the axis
 GOES_ON = 8  # the marker of a whisker that does: a small triangle outside the axis
-MARKS = "●○■□▲△"  # of protocols, in their order
-SHAPES = ("o", "o", "s", "s", "^", "^")
 
 
 def _middle(cell: Cell) -> float:
@@ -78,33 +76,33 @@ def _legend(cells: Sequence[Cell]) -> str:
     return f"\n{' · '.join(said)}" if said else ""
 
 
-def _line(axes: Axes, cell: Cell, height: float, rank: int, shade: str) -> None:
+def _line(axes: Axes, cell: Cell, height: float, mark: style.Mark, shade: str) -> None:
     """Draws the score and the whisker of one cell, marked at the left edge where they lie beyond it."""
     middle, ends = _middle(cell), _ends(cell)
     shown = [max(LEFT, end) for end in ends]
     if ends and max(ends) > LEFT:
         axes.plot(shown, [height, height], color=shade, linewidth=1.6, zorder=2)
     cut = middle < LEFT
-    fill, shape = style.PAPER if rank % 2 else shade, "<" if cut else SHAPES[rank % len(SHAPES)]
-    url = style.url(cell.anchor)
-    axes.plot(max(LEFT, middle), height, shape, color=shade, mfc=fill, markersize=5.5, zorder=3, url=url, clip_on=False)
+    shape, face, url = "<" if cut else mark.shape, mark.face(shade), style.url(cell.anchor)
+    axes.plot(max(LEFT, middle), height, shape, color=shade, mfc=face, markersize=5.5, zorder=3, url=url, clip_on=False)
     if cut:
         after = max([LEFT, *shown]) + 4
         text = f"{middle:.0f}".replace("-", "−")
         axes.text(after, height, text, fontsize=6.5, color=shade, va="center_baseline", zorder=4)
     elif ends and min(ends) < LEFT:
-        axes.plot(LEFT, height, marker=GOES_ON, color=shade, markersize=4.5, zorder=3, clip_on=False)
+        axes.plot(LEFT, height, marker=GOES_ON, color=shade, markersize=4.5, zorder=2.5, clip_on=False)
 
 
 def _panel(axes: Axes, mine: Sequence[Cell], best: Mapping[str, float], protocols: Sequence[str], shade: str) -> None:
     """Draws the lines of one model, those of several protocols one below the other."""
-    step = 0.7 / len(protocols)
+    step, marks = 0.7 / len(protocols), style.marks(protocols)
     for place, (task, most) in enumerate(best.items()):
         axes.barh(place, 100, height=0.84, color=style.GRID, alpha=0.45, zorder=0)
         axes.plot([most, most], [place - 0.42, place + 0.42], color=style.FAINT, linewidth=1.4, zorder=1)
         for cell in (cell for cell in mine if cell.arm.task == task):
             rank = protocols.index(cell.arm.protocol)
-            _line(axes, cell, place + step * (rank - (len(protocols) - 1) / 2), rank, shade)
+            height = place + step * (rank - (len(protocols) - 1) / 2)
+            _line(axes, cell, height, marks[cell.arm.protocol], shade)
     axes.set_xlim(LEFT, 103)
     axes.set_ylim(len(best) - 0.4, -0.6)
     axes.set_xticks([0, 50, 100])

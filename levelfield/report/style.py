@@ -39,6 +39,7 @@ COLOURS: Mapping[str, str] = {
 SPARE = ("#6a4fc0", "#8a5a44", "#4c9a2a", "#a3203a", "#737600", "#0f5a63", "#4a4c52", "#4a9fd8")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+SHAPES, OPEN, FILLED = MARKERS[:5], "○□◇△▽", "●■◆▲▼"
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -71,6 +72,7 @@ SETTINGS: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
     "figure.max_open_warning": 0,
 }
+CLEAR: Mapping[str, Any] = {"bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}}  # text that no line crosses
 WIDTH = 8.4  # inches: a README's column
 
 
@@ -113,6 +115,29 @@ def looks(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Look]:
     rank = {protocol: i for i, protocol in enumerate(dict.fromkeys(protocol for _, protocol in names))}
     strength = {0: 0.9 if len(rank) == 1 else 0.4}
     return {n: Look(shade[n[0]], DASHES[rank[n[1]] % len(DASHES)], strength.get(rank[n[1]], 0.9)) for n in names}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The mark of a protocol: a shape of matplotlib, whether it is filled, and the same as a letter of a legend."""
+
+    shape: str
+    filled: bool
+    letter: str
+
+    def face(self, shade: str) -> str:
+        """Returns the colour inside a mark whose outline has that shade."""
+        return shade if self.filled else PAPER
+
+
+def marks(protocols: Sequence[str]) -> dict[str, Mark]:
+    """Returns protocol -> mark, in their order: open where training is from scratch, filled for all others."""
+    found: dict[str, Mark] = {}
+    for protocol in protocols:
+        filled = not protocol.startswith("scratch")
+        place = sum(mark.filled == filled for mark in found.values()) % len(SHAPES)
+        found[protocol] = Mark(SHAPES[place], filled, (OPEN, FILLED)[filled][place])
+    return found
 
 
 def protocol_legend(figure: Figure, names: Sequence[tuple[str, str]]) -> None:

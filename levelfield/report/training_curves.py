@@ -57,7 +57,7 @@ def training(results: Results, cells: Cells, task: str) -> Figure | None:
                 upper.tick_params(labelbottom=True)
                 upper.set_xlabel("step")
             lower.set_xlabel("step")
-            lower.locator_params(axis="x", nbins=4)
+            lower.locator_params(axis="x", nbins=4, integer=True)
         grid[0][0].set_ylabel("training loss")
         grid[1][0].set_ylabel("validation score")
         drawn_models = {arm.model_label for arm in arms.values()}
@@ -79,8 +79,10 @@ def _phase_title(results: Results, run: str, arm: Arm, phase: int) -> str:
 
 def _line(axes: Axes, log: Log, key: str, shade: str, url: str | None) -> None:
     points = [(r["step"], r[key]) for r in log if r.get(key) is not None]
-    if points:
-        axes.plot(*zip(*points, strict=True), color=shade, linewidth=1.0, alpha=0.75, url=url)
+    if points:  # a single one has no line
+        marker = "o" if len(points) == 1 else ""
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, ys, color=shade, linewidth=1.0, marker=marker, markersize=3, alpha=0.75, url=url)
 
 
 def slices(results: Results, cells: Cells, axis: str) -> Figure | None:
@@ -181,7 +183,7 @@ def cost(results: Results, cells: Cells) -> Figure | None:
         return None
     colour = style.colours(cells.models)
     several = len({c.arm.task for c in mine}) > 1
-    names = [style.short(f"{c.arm.task}: {c.arm}" if several else c.arm, 40) for c in mine]
+    names = [style.short(f"{c.arm.task}: {c.arm}" if several else c.arm, 56) for c in mine]
     with style.canvas() as make:
         figure = make(figsize=(style.WIDTH, 0.9 + 0.24 * len(mine)))
         grid = figure.subplots(1, len(MEASURES), sharey=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,8 +21,10 @@ import torch
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
 from levelfield.ops.vendor import dispatch
-from levelfield.spec import Model, Task
+from levelfield.spec import Model, Task, UserError
 from levelfield.spec.memory import fitting
+
+NEAR = 0.04  # of a parameter count: two that are as near to a third are less than a tenth apart
 
 
 def parameters(net: Network) -> dict[str, int]:
@@ -53,11 +56,14 @@ def state_size(model: Model, length: int) -> int | None:
     return None if any(s is None for s in sizes) else sum(s for s in sizes if s is not None)
 
 
-def match_width(model: Model, parameters_of: Callable[[Model], int], target: int, multiple: int = 8) -> Model:
+def match_width(
+    model: Model, parameters_of: Callable[[Model], int], target: int, multiple: int = 8, *, finer: bool = False
+) -> Model:
     """Returns the model at the width whose parameter count is nearest to `target`; wider models have more.
 
-    parameters_of: gives a model's parameter count. multiple: what widths are multiples of, so that heads and groups
-    divide them.
+    parameters_of: gives a model's parameter count, or raises UserError for a width that the model does not take.
+    multiple: what widths are multiples of, so that heads and groups divide them. finer: where none of them comes as
+    near as NEAR, half of it is tried, half of that, and so on, as long as the model takes such widths.
     """
 
     @cache
@@ -70,7 +76,20 @@ def match_width(model: Model, parameters_of: Callable[[Model], int], target: int
         guess = round(width * math.sqrt(target / max(1, found)) / multiple) * multiple  # they grow as a square, nearly
         width = max(guess, low + multiple)
         width = width if high is None else min(width, high - multiple)
-    return replace(model, width=min((low, high), key=lambda w: abs(count(w) - target)))
+
+    def apart(width: int) -> int:
+        return abs(count(width) - target)
+
+    best = min(low, high, key=apart)
+    if not finer:
+        return replace(model, width=best)
+    low, high = (0, low) if count(low) > target else (low, high)
+    with suppress(UserError):
+        while (step := (high - low) // 2) and apart(best) > NEAR * target:
+            middle = low + step
+            low, high = (middle, high) if count(middle) < target else (low, middle)
+            best = min(best, middle, key=apart)
+    return replace(model, width=best)
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:

@@ -34,11 +34,11 @@ WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, wea
 INNER = ("_torchdynamo_orig_callable", "_torchdynamo_inline")  # the function that torch.compile or torch.jit wraps
 
 
-def identity(cls: type) -> bytes:
-    """Returns bytes that tell a class, with all that it refers to, from any other one, and are equal in every process
-    of the same version of Python.
+def identity(cls: type | FunctionType) -> bytes:
+    """Returns bytes that tell a class or a function, with all that it refers to, from any other one, and are equal in
+    every process of the same version of Python.
 
-    Raises UserError for a class that refers to too many objects, or to objects nested too deeply.
+    Raises UserError for one that refers to too many objects, or to objects nested too deeply.
     """
     walk = _Walk()
     try:

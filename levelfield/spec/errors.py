@@ -28,7 +28,7 @@ def closest(name: str, names: Sequence[str], command: str = "") -> str:
 
     Those that differ by case only are nearest, and all of them are named.
 
-    command: what lists the names. With it, only the three that are most alike stand for a long list.
+    command: what lists the names. With it, it stands for a long list.
     """
     if same := [each for each in names if each.casefold() == name.casefold()]:
         return f"did you mean {' or '.join(map(repr, same))}?"
@@ -36,9 +36,7 @@ def closest(name: str, names: Sequence[str], command: str = "") -> str:
     if near:
         return f"did you mean '{near[0]}'?"
     if command and len(names) > FEW:
-        alike = difflib.get_close_matches(name, names, n=3, cutoff=0.3)
-        also = f"the names most like it are {', '.join(alike)}; " if len(alike) > 1 else ""
-        return f"{also}`{command}` shows all {len(names)}."
+        return f"`{command}` shows all {len(names)}."
     shown = names if len(names) <= READABLE else [*names[:SOME], f"... ({len(names)} in all)"]
     return f"choose one of: {', '.join(shown)}."
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,13 +28,14 @@ from torch import Generator, nn
 
 from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.class_identity import identity
-from levelfield.spec.errors import format_error
+from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
 from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
+OF_WIDTH = re.compile(r"width|dim|divi|multiple", re.IGNORECASE)  # in what a constructor says of a size that it refuses
 MOST_LISTED = 20  # classes that a file may well have imported one by one
 _MAKERS: dict[tuple[str, str], Maker] = {}  # (source hash, name) -> what makes the module
 
@@ -67,7 +69,8 @@ class UserMixer(MixerConfig):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}") from error
+            hint = ": give another width (--width)." if OF_WIDTH.search(str(error)) else ""
+            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{hint}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
         return UserLayer(made, self.name, self.max_length)
@@ -124,13 +127,25 @@ def load_user_mixer(where: str) -> MixerConfig:
     return _mixer(_MAKERS[key], name, place, found.sha256, settings)
 
 
-def user_mixer(cls: type[nn.Module], settings: Mapping[str, Any] | None = None) -> UserMixer:
-    """Makes a mixer of a class, such as one in a notebook cell, whose source is hashed (`class_identity.identity`)."""
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
-        raise UserError(f"{getattr(cls, '__name__', cls)} is not a subclass of torch.nn.Module: pass the class itself.")
-    sha = hashlib.sha256(identity(cls)).hexdigest()
-    _MAKERS[sha, cls.__name__] = cls
-    return _mixer(cls, cls.__name__, "", sha, settings or {})
+def mixer_of(given: Any, settings: Mapping[str, Any] | None = None) -> MixerConfig:
+    """Returns a `MixerConfig` as it is, that of its class with the settings, and `user_mixer` of anything else."""
+    if _is_config(given):
+        return _configured(given, getattr(given, "__name__", type(given).__name__), settings or {})
+    return user_mixer(given, settings)
+
+
+def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMixer:
+    """Makes a mixer of a class or a function that returns a module, such as one in a notebook cell, whose source is
+    hashed (`class_identity.identity`). Raises UserError for anything else."""
+    if isinstance(given, nn.Module):
+        name = type(given).__name__
+        raise UserError(f"This {name} is a module that is built already: pass its class, or a function of width.")
+    if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
+        name = getattr(given, "__name__", shortened(" ".join(repr(given).split()), 60))
+        raise UserError(f"{name} is not a subclass of torch.nn.Module: pass the class itself, or a function of width.")
+    sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
+    _MAKERS[sha, name] = given
+    return _mixer(given, name, "", sha, settings or {})
 
 
 def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:

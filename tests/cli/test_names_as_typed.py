@@ -69,7 +69,9 @@ def test_a_mixer_that_ships_takes_settings() -> None:
         ("atention", "Nothing is called 'atention': did you mean 'attention'?"),
         ("localty", "Nothing is called 'localty': did you mean 'locality'?"),
         ("reech(range=8)", "Nothing is called 'reech': did you mean 'reach'?"),
-        ("wide", "Nothing is called 'wide': the names most like it are "),
+        ("attention(heads='x')", "The setting heads of the mixer attention is a whole number, and 'x' is none."),
+        ("attention(heads=2.5)", "The setting heads of the mixer attention is a whole number, and 2.5 is none."),
+        ("wide", "Nothing is called 'wide': `levelfield list` shows all "),
         ("qqqqq", "Nothing is called 'qqqqq': `levelfield list` shows all "),
     ],
 )

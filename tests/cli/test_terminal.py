@@ -14,7 +14,7 @@ import toys
 from repository import ROOT
 from rich.console import Console
 
-from levelfield.cli import overview, query_command, refusals
+from levelfield.cli import overview, query_command, refusals, run_screen
 from levelfield.cli.app import COMMANDS, main
 from levelfield.cli.dispatch import Group
 
@@ -153,3 +153,26 @@ def test_doctor_knows_every_extra_that_a_user_may_want() -> None:
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {extra for extra, _ in doctor.OPTIONAL.values()} == extras.keys() - {"dev", "docs", "peers"}
+
+
+def test_progress_in_a_pipe_says_what_has_changed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_screen, "PLAIN_EVERY_S", 0.0)
+    running = [tmp_path / "a", tmp_path / "b"]
+    for where, state in zip(running, ("preparing data", "testing"), strict=True):
+        where.mkdir()
+        (where / "progress.json").write_text(json.dumps({"state": state}))
+    with run_screen.screen(Console(force_terminal=False)) as screen:
+        for _ in range(3):
+            screen.show(running, 16, 0, 24)
+        (running[1] / "progress.json").write_text(json.dumps({"state": "probing slices"}))
+        screen.show(running, 16, 0, 24)
+        screen.show(running[:1], 17, 0, 24)
+    assert capsys.readouterr().out.splitlines() == [
+        "16 of 24 done",
+        "  a  preparing data",
+        "  b  testing",
+        "  b  probing slices",
+        "17 of 24 done",
+    ]

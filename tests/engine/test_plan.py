@@ -16,10 +16,13 @@ from levelfield.data import prepared
 from levelfield.engine import find, forecast, plan
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.linformer import Linformer
 from levelfield.objectives import Classify
 from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.report.arms import shared
-from levelfield.spec import Duration, Model, Numerics, Recipe, Run, describe
+from levelfield.report.cells import gather, unequal
+from levelfield.runs.results import Results
+from levelfield.spec import Duration, Model, Numerics, Recipe, Row, Run, UserError, describe
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.reach import Reach
 from levelfield.tasks.text import Text
@@ -176,3 +179,27 @@ def test_what_arms_share_is_every_field_they_have_in_common() -> None:
     text = shared([first, other])
     assert "depth 2, width 16" in text["model"] and "batch" not in text["phase"] and "lr " in text["phase"]
     assert "kernel" not in str(text) and "hidden" in text["model mixers phase"]
+
+
+def test_a_plan_says_what_its_report_will_of_models_of_unequal_size() -> None:
+    """Those of one task alone are compared; less than a tenth is not told."""
+    wide, narrow = (replace(tiny.MODEL, width=width, name=f"w{width}") for width in (32, 16))
+    runs = [Run(tiny.FirstSymbol(), model, scratch(recipe()), 0) for model in (wide, narrow)]
+    most, least = (plan.cost(run).parameters for run in runs)
+    *_, said = plan.lines(runs, 0, "tiny")
+    ledgers = {run.id: {"parameters": plan.cost(run).parameters} for run in runs}
+    rows = [
+        Row(run=run.id, task=run.task.name, model=run.model.label, protocol="scratch", metric="accuracy", value=0.5)
+        for run in runs
+    ]
+    results = Results(rows, ledgers, specs={run.id: describe(run) for run in runs})
+    assert said == unequal([gather(results)])
+    assert f"w32 has {most:,}, {most / least:.3g} times as many as w16 with {least:,}." in said
+    assert "not equal" not in "".join(plan.lines(runs[:1], 0, "tiny"))
+
+
+def test_what_cannot_run_is_refused_before_a_word_of_the_plan() -> None:
+    model = replace(tiny.MODEL, mixers=(Linformer(bound=4),), name="short")
+    runs = [Run(tiny.FirstSymbol(), each, scratch(recipe()), 0) for each in (tiny.MODEL, model)]
+    with pytest.raises(UserError, match="short takes 4 steps"):
+        next(plan.lines(runs, 0, "tiny"))

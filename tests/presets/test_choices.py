@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Generator, nn
 
 import levelfield
 from levelfield import UserError, api
 from levelfield.api import Choices
+from levelfield.mixers.s4 import S4
+from levelfield.presets import comparison
+from levelfield.tasks.recall import Recall
 
 
 @pytest.mark.parametrize(
@@ -49,3 +54,60 @@ def test_the_public_names_are_there_and_are_all_that_the_public_functions_ask_fo
     for name in levelfield.__all__:
         assert getattr(levelfield, name) is not None
     assert {"Numerics", "ParamRule", "Published", "Search", "StepLabels"} <= set(levelfield.__all__)
+
+
+class Mine(nn.Linear):
+    """A mixer, defined as in a notebook."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
+
+
+def made(width: int, depth: int = 2) -> nn.Module:
+    """Returns a mixer of so many layers."""
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
+
+
+def test_classes_functions_configs_and_tasks_are_taken_as_names_are() -> None:
+    """Each is built; the number of layers is a setting."""
+    assert [api._config(given, {}).label for given in (Mine, made, S4(), S4)] == ["mine", "made", "s4", "s4"]
+    shallow, deep = (api._config(made, {"depth": depth}) for depth in (1, 3))
+    for mixer, many in ((shallow, 2), (deep, 6)):
+        layer = mixer.build(8, causal=True, layer=0, generator=Generator().manual_seed(0))
+        assert len(list(layer.parameters())) == many
+    task = Recall(pairs=6, train=64, val=32, test=32)
+    options = api._options([task, "parity,dyck"], "scratch", [Mine, made, S4(), "conv"], Choices(seeds=1))
+    assert options.tasks == (task, "parity", "dyck")
+    runs = comparison.compare(api._config(made, {"depth": 1}), replace(options, tasks=(task,))).runs("smoke")
+    assert {run.task for run in runs} == {task}
+    assert len({run.model.label for run in runs}) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"baselines": [made(2)]}, "This Sequential is a module that is built already: pass its class"),
+        ({"baselines": 3}, "3 is not a subclass of torch.nn.Module"),
+        ({"tasks": [3]}, "3 is no task: give a name"),
+        ({"protocols": [None]}, "None is no name of a protocol"),
+        ({"seeds": "2"}, "seeds='2' cannot be: give a whole number from 1 to 1,000."),
+        ({"width": 16.0}, "width=16.0 cannot be"),
+        ({"lr": "high"}, "lr='high' cannot train"),
+    ],
+)
+def test_what_is_neither_is_refused_in_one_line(words: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        levelfield.compare(Mine, **words)
+    assert str(refused.value).startswith(complaint) and "\n" not in str(refused.value)
+
+
+class Thirds(nn.Linear):
+    def __init__(self, width: int) -> None:
+        if width % 3:
+            raise ValueError("take a multiple of 3")
+        super().__init__(width, width)
+
+
+def test_a_width_that_a_constructor_refuses_is_answered_with_the_option() -> None:
+    with pytest.raises(UserError, match=r"multiple of 3: give another width \(--width\)\."):
+        api._config(Thirds, {}).build(8, causal=True, layer=0, generator=Generator().manual_seed(0))

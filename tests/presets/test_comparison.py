@@ -161,7 +161,9 @@ def test_the_same_class_from_python(tmp_path: Path):
     assert "decay" in found.page.read_text()
     assert "<iframe" in found._repr_html_()
     lines = str(found).splitlines()
-    assert len(lines) <= 10 and max(map(len, lines)) <= 160 and str(found.page) in lines[-1]
+    assert lines[0] == found.verdict.splitlines()[0] and "decay is above every baseline in" in lines[0]
+    assert set(found.remarks) <= set(lines) and str(found.page) in lines[-1]
+    assert [line.split()[2] for line in lines if line.endswith("n=1")] == models, "arms alone, each with its seeds"
     (own,) = (r for r in found.rows if r.get("model") == "decay" and r.get("split") == "test" and "at" not in r)
     assert any("decay" in line and f"{own.get('value', 0.0):.3f}" in line for line in lines)
     assert {"compare", "Study", "UserError"} <= set(dir(levelfield))
@@ -385,7 +387,7 @@ def test_the_standard_tasks_have_one_name() -> None:
     assert names == ("recall", "words", "reach", "listops", "parity")
     assert comparison.chosen_tasks(Options()) == efforts.TASKS
     six = comparison.chosen_tasks(Options(("mad", "compression")))
-    assert len(six) == 6 and all(efforts.task(name, "smoke").name == name for name in six)
+    assert len(six) == 6 and all(efforts.named(name, "smoke").name == name for name in six)
 
 
 @pytest.mark.parametrize(("own", "beside"), [("gru", ("attention",)), ("attention", ("gru", "s4"))])

@@ -14,6 +14,7 @@ from levelfield.objectives import Masked
 from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.ledger import trained
 from levelfield.spec import UserError
 
 PEEKING = """
@@ -34,6 +35,10 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return self.factor * self.linear(x)
+
+class Split(Scaled):
+    def forward(self, x):
+        return super().forward(x).view(*x.shape[:2], 8, -1).flatten(2)
 """
 
 
@@ -112,3 +117,15 @@ def test_a_baseline_that_sees_the_future_is_refused_as_the_mixer_would_be(tmp_pa
     options = Options(tasks=("parity",), protocols=("scratch",), baselines=(f"{tmp_path / 'mine.py'}:Peek",))
     with pytest.raises(UserError, match="peek is built as causal, but its output"):
         comparison.compare(by_name.mixer("linear"), options).runs("smoke")
+
+
+def test_a_baseline_has_a_finer_width_where_no_multiple_of_eight_is_near(tmp_path: Path) -> None:
+    """One that fails in its calls alone at such a width keeps to those that it takes."""
+    (tmp_path / "mine.py").write_text(PEEKING)
+    options = Options(baselines=("conv(kernel=5,hidden=64)", f"{tmp_path / 'mine.py'}:Split"))
+    own, conv, split = comparison.models(by_name.mixer("mega"), "listops", "smoke", options)
+    of = efforts.task("listops", "smoke")
+    apart = {width: abs(trained(replace(conv, width=width), of) - trained(own, of)) for width in range(1, 65)}
+    assert apart[conv.width] == min(apart.values()) and conv.width % 8
+    apart = {width: abs(trained(replace(split, width=width), of) - trained(own, of)) for width in range(8, 65, 8)}
+    assert apart[split.width] == min(apart.values()) > 0.04 * trained(own, of)

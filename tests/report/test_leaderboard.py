@@ -285,6 +285,10 @@ def test_without_a_folder_the_results_here_are_taken(
 def test_a_flag_that_was_anothers_name_is_kept_where_a_command_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert current(["--out", "x"], {"--out"}) == ["--out", "x"] and capsys.readouterr().err == ""
     assert current(["--out=x"]) == ["--runs-dir=x"] and "is called --runs-dir now" in capsys.readouterr().err
+    current(["--out", "x"], takes={"--runs-dir", "--folder"}.__contains__)
+    assert "--folder is where files are written" in capsys.readouterr().err
+    with pytest.raises(UserError, match="--folder is where files are written"):
+        current(["--out", "x"], takes={"--folder"}.__contains__)
 
 
 @pytest.mark.browser

@@ -130,6 +130,41 @@ def test_curve_along_length_has_the_rows_values():
     assert s4[800.0] == tuple(100 * r["value"] for r in rows)
 
 
+def test_a_rule_is_drawn_at_the_length_alone_at_which_it_was_measured() -> None:
+    """And the training length of a task without such a setting is that of its whole test split."""
+    _, results = fixtures.extrapolation()
+    tall = [row | {"value": 0.97, "model": "a_rule"} for row in results.rows if row.get("protocol") == "none"][:1]
+    specs = {run: dict(spec, task={}) for run, spec in results.specs.items()}
+    known = replace(results, specs=specs, rows=[*results.rows, *tall])
+    figure = axis_curves.curve(known, gather(known), "length", "accuracy")
+    assert figure is not None and "training length" in figure.svg and "a rule" in figure.svg
+    assert "stroke-dasharray: 0.9,1.485" not in figure.svg, "no level line"
+
+
+def test_marks_are_open_from_scratch_and_filled_otherwise_in_whatever_order() -> None:
+    for order in (("scratch", "spt_masked"), ("spt_masked", "scratch")):
+        marks = style.marks(order)
+        assert [marks[name].letter for name in ("scratch", "spt_masked")] == ["○", "●"]
+    letters = [mark.letter for mark in style.marks(("scratch_0.1", "scratch_1", "enriched", "spt_causal")).values()]
+    assert letters == ["○", "□", "●", "■"]
+
+
+def test_a_phase_that_was_validated_once_has_a_dot() -> None:
+    """And steps are whole numbers."""
+    _, results = fixtures.gap()
+    log: list[dict[str, object]] = [{"phase": 0, "objective": "label", "step": step, "loss": 1.0} for step in (1, 2)]
+    log[1]["score"] = 0.5
+    drawn = training_curves.training(
+        replace(results, curves=dict.fromkeys(results.specs, log)), gather(results), "listops"
+    )
+    assert drawn is not None and ">1.5<" not in drawn.svg
+    none = [{key: value for key, value in record.items() if key != "score"} for record in log]
+    other = training_curves.training(
+        replace(results, curves=dict.fromkeys(results.specs, none)), gather(results), "listops"
+    )
+    assert other is not None and drawn.svg.count("<use ") > other.svg.count("<use ") + len(results.specs) // 4
+
+
 def test_shares_within_a_distance_can_be_drawn():
     """Rows "layer=0,lag<=4": lag is the axis, 0 is on it, and a layer is a line of its own, not one more seed."""
     _, results = fixtures.extrapolation()

@@ -13,7 +13,7 @@ from torch import Generator, nn
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.runs.ledger import match_width, parameters, state_size, total
-from levelfield.spec import MixerConfig, Model
+from levelfield.spec import MixerConfig, Model, UserError
 
 D = 16
 
@@ -86,3 +86,20 @@ def test_few_widths_are_tried_for_the_nearest_count(target: int, power: int) -> 
     distance = {width: abs(width**power + 7 * width - target) for width in range(8, found + 1_000, 8)}
     assert distance[found] == min(distance.values())
     assert len(tried) == len(set(tried)) and (power == 1 or len(tried) <= 12)
+
+
+@pytest.mark.parametrize("divisor", [8, 4, 2, 1])
+def test_a_finer_width_is_taken_where_no_multiple_of_eight_is_near_and_the_model_takes_it(divisor: int) -> None:
+    """Of the widths that the model takes, none is nearer."""
+
+    def count(model: Model) -> int:
+        if model.width % divisor:
+            raise UserError("no such width")
+        return model.width**2
+
+    taken = range(divisor, 64, divisor)
+    nearest = min(taken, key=lambda width: abs(width**2 - 21**2))
+    assert match_width(MODEL, count, 21**2, finer=True).width == nearest
+    assert match_width(MODEL, count, 3**2, finer=True).width == min(taken, key=lambda width: abs(width**2 - 3**2))
+    assert match_width(MODEL, count, 21**2).width == 24
+    assert match_width(MODEL, count, round(1.03 * 16**2), finer=True).width == 16, "it is near enough"

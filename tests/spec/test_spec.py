@@ -172,7 +172,7 @@ def test_did_you_mean():
     assert closest("zzz", ["listops", "image"]) == "choose one of: listops, image."
     named = [*(f"task{i}" for i in range(40)), "speech"]
     assert closest("zzz", named, "list") == "`list` shows all 41."
-    assert closest("pages", named, "list").startswith("the names most like it are ")
+    assert closest("pages", named, "list") == "`list` shows all 41.", "no name is close"
     assert closest("pages", named[:3], "list") == "choose one of: task0, task1, task2."
     many = closest("zzz", [f"name{i}" for i in range(100)])
     assert many.startswith("choose one of: name0, ") and many.endswith("name9, ... (100 in all).")
