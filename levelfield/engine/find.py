@@ -233,9 +233,9 @@ def _is_study(name: str) -> bool:
     return name in studies and name not in (*tasks.names(), *plugins.plugins("tasks"))
 
 
-def find_task(name: str) -> Task:
-    """Returns the one task that `find_tasks` finds. Raises UserError where a study has several."""
-    found = find_tasks(name)
+def find_task(name: str | Task) -> Task:
+    """Returns the one task that `find_tasks` finds, a task itself as it is. Raises UserError for a study of several."""
+    found = [name] if isinstance(name, Task) else find_tasks(name)
     if len(found) > 1:
         raise UserError(f"{name} has {len(found)} tasks: name one of them, such as {found[0].name}.")
     return found[0]
