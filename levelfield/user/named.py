@@ -114,12 +114,17 @@ def _module_name(found: Source) -> str:
 
 @contextmanager
 def importable(place: str) -> Iterator[None]:
-    """Searches a file's folder, or the current one for a module, meanwhile; does nothing where there is no place."""
+    """Searches a file's folder, or the current one for a module, meanwhile; does nothing where there is no place.
+
+    Nothing compiled is kept of what is imported: Python would take it for an edit of the same second and size.
+    """
     folders = [str(Path(place).resolve().parent) if is_file(place) else os.getcwd()] if place else []
     sys.path[:0] = folders
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = before
         for each in folders:
             sys.path.remove(each)
 

@@ -175,7 +175,7 @@ def test_killed_half_way_is_never_read(tmp_path: Path, seconds: float) -> None:
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing_save(monkeypatch, errno.EIO)
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match=r"Input/output error.*see to the disk"):
         prepared.prepare(TASK, tmp_path)
     assert leftovers(tmp_path) == [] and not prepared.folder(TASK, tmp_path).exists()
 

@@ -334,7 +334,7 @@ def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monke
     first = next(iter(results.ledgers))
     for run, ledger in results.ledgers.items():
         where = tmp_path / "runs" / run
-        own = [{**r} for r in results.rows if r.get("run", first) == run]
+        own = [{**r, "run": run} for r in results.rows if r.get("run", first) == run]
         write_rows(where / "rows.jsonl", [{k: v for k, v in r.items() if k not in ("study", "effort")} for r in own])
         write_json(where / "ledger.json", ledger)
         write_rows(where / "log.jsonl", results.curves[run])
