@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from fixtures_model_server import LATE_S, MANNERS, Fault, ModelServer, prompt_of, serving_model
 from toy_reader import SINGLE, asked, knows
-from toy_served import EVALUATION, ask, close_clients, served
+from toy_served import EVALUATION, ask, served
 
 from levelfield.longcontext.answers import predictions, score, stored
 from levelfield.longcontext.evaluation import Evaluation
@@ -37,18 +37,6 @@ from levelfield.ruler import Bytes, Needle, generate, named
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    close_clients()
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving_model(knows) as found:
-        yield found
 
 
 def answers(folder: Path) -> dict[tuple[str, int, int], str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
-from fixtures_model_server import ModelServer, serving_model
-from toy_reader import SINGLE, knows
-from toy_served import EVALUATION, ask, close_clients, served
+from fixtures_model_server import ModelServer
+from toy_reader import SINGLE
+from toy_served import EVALUATION, ask, served
 
 from levelfield.longcontext.answers import score, stored
 from levelfield.longcontext.predictions import Prediction
@@ -22,18 +21,6 @@ from levelfield.ruler import Bytes, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    close_clients()
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving_model(knows) as found:
-        yield found
 
 
 @pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix"])
