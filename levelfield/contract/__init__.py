@@ -159,9 +159,10 @@ class Examination:
     def _mixes(self, layer: nn.Module, generator: Generator) -> bool:
         """Applies the rules on calls in training; tells whether the sequences of a batch see each other in them."""
         subject = self.subject(layer, generator)
-        if self.causal:
+        mixes = rules.mixes_in_training(subject)
+        if self.causal and not mixes:
             rules.blind_in_training(subject, self.some)
-        return rules.mixes_in_training(subject)
+        return mixes
 
     @property
     def some(self) -> list[int]:

@@ -71,7 +71,7 @@ RULES: dict[str, Callable[[_Case], object]] = {
     TRAINED: lambda c: _trained(c),
     TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
-    CAUSAL_IN_TRAINING: lambda c: rules.blind_in_training(c.subject, c.examination.some),
+    CAUSAL_IN_TRAINING: lambda c: _blind_in_training(c),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
     STORED: lambda c: rules.same_after_loading(c.subject, c.examination.built()),
 }
@@ -193,6 +193,11 @@ def _apart_in_training(case: _Case) -> None:
     rules.independent_of_batch(case.subject)
     if rules.mixes_in_training(case.subject):
         raise UserError(f"{case.subject.name} {rules.MIXES}")
+
+
+def _blind_in_training(case: _Case) -> None:
+    if not rules.mixes_in_training(case.subject):
+        rules.blind_in_training(case.subject, case.examination.some)
 
 
 def _trained(case: _Case) -> None:

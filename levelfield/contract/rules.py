@@ -214,11 +214,9 @@ def mixes_in_training(subject: Subject) -> bool:
 def blind_in_training(subject: Subject, steps: Iterable[int]) -> None:
     """Does what `blind_to_the_future` does in training mode, with the same random draws in every call.
 
-    A layer whose output depends on the batch in training is left to `mixes_in_training`, as such statistics are of
-    later steps, too; and one that gives another output when it is called again shows nothing.
+    It is no rule for a layer of which `mixes_in_training` holds, as statistics of a batch are of later steps, too; and
+    one that gives another output when it is called again shows nothing.
     """
-    if mixes_in_training(subject):
-        return
     x, given = subject.x, list(steps)
     changed = [torch.cat([x[:, : step + 1], 3 * subject.other[:, step + 1 :]], 1) for step in given]
     first, again, *outputs = _in_training(subject, (x, x, *changed))
