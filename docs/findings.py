@@ -63,7 +63,7 @@ def page() -> str:
 def readme(text: str) -> str:
     """Returns the README with the figure's caption and the answers below it, a line each, as the rows have them."""
     asked = [(subject, found) for subject in SUBJECTS if subject.headline and (found := answer(subject))]
-    lines = "\n".join(f"- **{subject.headline}** {subject.short(found)}" for subject, found in asked)
+    lines = "\n".join(f"- **{subject.headline}** {subject.in_short(found)}" for subject, found in asked)
     lines = lines.replace("](", "](docs/")  # links of the page, which lies in docs/
     text = findings_figure.embedded(text, findings_figure.caption(pictured()))
     return ANSWERS.sub(lambda _: lines, text, count=1)
@@ -83,7 +83,7 @@ def _overview(answers: Mapping[Subject, Answer | None]) -> Iterator[str]:
             continue
         asked, seeds = summary.counted(found.findings), findings_shown.counted(_seeds(found))
         rests = f"{len(found.results.ledgers)} runs, {seeds} an arm, {found.hours:.1f} core-hours"
-        yield f"| {link} | {subject.short(found)} | {asked} | {rests} |"
+        yield f"| {link} | {subject.in_short(found)} | {asked} | {rests} |"
 
 
 def _seeds(found: Answer) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -39,9 +39,9 @@ class Subject:
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
     itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
-    place of the curve. short: the answer in a sentence or two. headline: the claim as a question, where the README
-    answers it. lead: what it rests on and leaves open. known: of questions, by patterns of their names, whose answer
-    was known beforehand, why.
+    place of the curve. short: the answer, below the claim. brief: a shorter one, for the table at the top and the
+    README, where there is one. headline: the claim as a question, where the README answers it. lead: what it rests on
+    and leaves open. known: of questions, by patterns of their names, whose answer was known beforehand, why.
     """
 
     title: str
@@ -54,6 +54,7 @@ class Subject:
     axis: str = ""
     shows: ModuleType | None = None
     short: Callable[[Answer], str] = summary.by_name
+    brief: Callable[[Answer], str] | None = None
     headline: str = ""
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
@@ -61,6 +62,9 @@ class Subject:
     @property
     def figure(self) -> Path:
         return FIGURE.with_name(f"findings-{self.studies[0][0].replace('_', '-')}.png")
+
+    def in_short(self, found: Answer) -> str:
+        return (self.brief or self.short)(found)
 
 
 SUBJECTS = (
@@ -73,6 +77,7 @@ SUBJECTS = (
         "Where the answer is open: a lift at an equal allowance of steps on sequences of 1,024 steps and more, with "
         "models of the printed size (`levelfield run amos2025_table2 --effort paper`).",
         short=summary.never_from_scratch,
+        brief=partial(summary.never_from_scratch, whole=False),
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
     ),
@@ -96,6 +101,7 @@ SUBJECTS = (
         "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
         "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
         short=summary.starts,
+        brief=partial(summary.starts, whole=False),
         lead=leads.starts,
     ),
     Subject(
@@ -121,6 +127,7 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
         short=lambda found: summary.local(found, _of("miralles2025_enriched")),
+        brief=summary.local_alone,
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),
@@ -147,6 +154,7 @@ SUBJECTS = (
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
+        brief=summary.beyond_in_short,
         headline="Does every model fail beyond its training length? (Huang 2024)",
         lead=leads.beyond,
         known=(("window helps*", "known"), ("sinks helps*", "known")),
@@ -161,6 +169,7 @@ SUBJECTS = (
         "frequent words on models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.counting,
+        brief=summary.counting_in_short,
         lead=lambda found: leads.counting(found, _of("huang2024_small")),
     ),
     Subject(
@@ -174,6 +183,7 @@ SUBJECTS = (
         paired=True,
         axis="length",
         short=summary.machines,
+        brief=summary.by_name,
         lead=leads.machines,
         known=(("*", "known"),),  # all five, as docs/studies.md lists with their sources
     ),
@@ -188,6 +198,7 @@ SUBJECTS = (
         paired=True,
         shows=reach_figure,
         short=summary.reach,
+        brief=partial(summary.reach, whole=False),
         known=(("windows no wider*", "proved"),),
     ),
 )

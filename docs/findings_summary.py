@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from findings_subjects import Answer
 
 FEW = 8  # questions that are listed by name where no sentence of their own says more
+MANY = 4  # models that are counted and not named where an answer is told in short
 FAR = 0.25  # of the gain over guessing, at most which is left where "most is lost" is said
 PICTURES, CONTROL = "image8", "in_context_recall"
 INTRODUCTION = """\
@@ -92,9 +93,12 @@ def machines(found: Answer) -> str:
     return by_name(found) + (further if lost else "")
 
 
-def never_from_scratch(found: Answer) -> str:
-    """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, what was used
-    of it, and whether the Transformer comes closer to S4."""
+def never_from_scratch(found: Answer, whole: bool = True) -> str:
+    """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, and whether
+    the Transformer comes closer to S4.
+
+    whole: also the interval of a lift, and what was used of that allowance.
+    """
     table, answers = Table.of(found.results.rows), _answers(found)
     lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
     holds = {task: answers.get(f"the Transformer's lift holds {shown.ALLOWED} ({task})", 0) for task in lifts}
@@ -104,7 +108,8 @@ def never_from_scratch(found: Answer) -> str:
             after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
             parts.append(
                 f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % {shown.ALLOWED}"
-                f"{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}.{_used(found, task)}"
+                f"{_span(lift.contrast.span()) if whole else ''}{below(table, Key(task, TRANSFORMER, SPT))}."
+                f"{_used(found, task) if whole else ''}"
             )
     refuted = [task for task in lifts if holds[task] < 0]
     if refuted:
@@ -145,8 +150,11 @@ def scarce_labels(found: Answer) -> str:
     return " ".join(parts) or "Not asked yet."
 
 
-def starts(found: Answer) -> str:
-    """Which models are behind S4 from scratch, which come closer by self-pretraining, and which are level then."""
+def starts(found: Answer, whole: bool = True) -> str:
+    """Which models are behind S4 from scratch, which come closer by self-pretraining, and which are level then.
+
+    whole: else models for which the answer is open are counted and not named.
+    """
     answers = _answers(found)
     cells = Table.of(found.results.rows).cells
     mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
@@ -163,7 +171,10 @@ def starts(found: Answer) -> str:
                 behind = f" ({gap(mean[SSM, protocol] - mean[model, protocol])})" if protocol else ""
                 told.setdefault(_said(answer), []).append(f"{words.named(model)}{behind}")
         groups = sorted(told.items(), key=lambda group: group[0] == "open")
-        parts.append(f"{sentence}? " + "; ".join(f"{said} for {words.listed(names)}" for said, names in groups))
+        named = (
+            (said, words.listed(names) if whole or said != "open" else f"{len(names)} models") for said, names in groups
+        )
+        parts.append(f"{sentence}? " + "; ".join(f"{said} for {models}" for said, models in named))
     return " ".join(f"{re.sub(r'(?<=[?] )[a-z]', lambda first: first[0].upper(), part)}." for part in parts)
 
 
@@ -172,11 +183,14 @@ def gap(points: float) -> str:
     return f"{abs(points):.1f} {'behind' if points >= 0 else 'ahead'}"
 
 
-def local(found: Answer, others: Answer | None = None) -> str:
-    """Returns what share of the gain short kernels have, on each task.
+def local(found: Answer, others: Answer | None) -> str:
+    """Returns `local_alone`, and what short kernels have without enriched training, by the study that trains some of
+    these models plainly as well."""
+    return f"{local_alone(found)}{_plainly(shown.shares(found), others)}"
 
-    others: the answer of the study that trains some of these models plainly as well.
-    """
+
+def local_alone(found: Answer) -> str:
+    """Returns what share of the gain short kernels have, on each task."""
     made, answers = shown.shares(found), _answers(found)
     seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
     had = sorted(
@@ -193,9 +207,9 @@ def local(found: Answer, others: Answer | None = None) -> str:
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
     whole = words.listed(dict.fromkeys(words.named(share.whole) for _, share in had))
     return (
-        f"With enriched training, two convolutions whose features see {seen:.0f} steps, averaged over the sequence, "
-        f"reach this much of what the {whole}, which sees everything, gains over guessing: {shares}. Is that "
-        f"{100 * NEARLY:.0f} % or more? {words.capital(asked)}.{_plainly(made, others)}"
+        f"Two convolutions that together see {seen:.0f} steps have this much of what the {whole}, which sees "
+        f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
+        f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
     )
 
 
@@ -247,6 +261,25 @@ def _lifts(found: Answer, question: str, margin: float = 0.0) -> str:
     )
 
 
+def beyond_in_short(found: Answer) -> str:
+    """Says who loses half of finding needles at the longest length."""
+    return f"{_at_longest(found, 'find needles in', 'haystack')}."
+
+
+def counting_in_short(found: Answer) -> str:
+    """Says who loses half of counting at the longest length."""
+    return f"It depends on what is asked. {_at_longest(found, 'name the most frequent of', 'layout')}."
+
+
+def _at_longest(found: Answer, learnt: str, layout: str) -> str:
+    made = shown.recall(found)
+    answers = made.falls(found, last := made.longest // made.trained)
+    return (
+        f"{len(answers)} models learnt to {learnt} {made.trained} words. At {last} times that length, "
+        f"{_fallen(answers, layout)}"
+    )
+
+
 def beyond(found: Answer) -> str:
     """Says who loses half at twice the training length and at the longest one, and what is left there in the hardest
     haystack."""
@@ -254,10 +287,9 @@ def beyond(found: Answer) -> str:
     last, kept = made.longest // made.trained, left(made)
     lost, best = sum(share <= FAR for share in kept.values()), max(kept, key=lambda model: kept[model])
     return (
-        f"Here {len(kept)} models learnt to find needles in {made.trained} words. At twice that length, "
-        f"{_fallen(made.falls(found, TWICE))}. At {last} times the length, {_fallen(made.falls(found, last))}. There, "
-        f"among {shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain over guessing, while "
-        f"{words.named(best)} keeps {100 * kept[best]:.0f} % (a description, not a verdict)."
+        f"{_at_longest(found, 'find needles in', 'haystack')}; at twice, {_fallen(made.falls(found, TWICE))}. "
+        f"At {last} times, among {shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain "
+        f"over guessing, while {words.named(best)} keeps {100 * kept[best]:.0f} % (a description, not a verdict)."
     )
 
 
@@ -273,28 +305,28 @@ def _fallen(findings: Sequence[Finding], layout: str = "haystack") -> str:
 def counting(found: Answer) -> str:
     """Who loses half at the longest length, and what is left there of the gain over guessing in the harder layout."""
     made = shown.recall(found)
-    last = made.longest // made.trained
     kept = sorted(left(made).items(), key=lambda item: -item[1])
     told = words.listed(f"{words.named(model)} {100 * share:.0f} %" for model, share in kept)
     return (
-        f"It depends on what is asked. All {len(kept)} models learn to name the most frequent of {made.trained} words. "
-        f"At {last} times the length, {_fallen(made.falls(found, last), 'layout')}. In the harder layout, this much of "
-        f"the gain over guessing is left there: {told} (a description, not a verdict)."
+        f"{counting_in_short(found)} In the harder layout, this much of the gain over guessing is left there: {told} "
+        "(a description, not a verdict)."
     )
 
 
-def reach(found: Answer) -> str:
-    """Whether what is proved is seen, which models that see everything reach the longest range that was asked, and
-    which of them go on beyond the range of training."""
+def reach(found: Answer, whole: bool = True) -> str:
+    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked.
+
+    whole: also what longer training may change, and which of them go on beyond the range of training.
+    """
     own, seen = by_range(found.results.rows), seen_by(found.results.rows)
     bound = [v for m, scores in own.items() for n, values in scores.items() for v in values if seen.get(m, n + 1) <= n]
     exact = sum(abs(value - 0.5) < EXACT for value in bound)
     free = {model: longest_reach(scores) or 0 for model, scores in own.items() if model not in seen}
     longest = max(n for scores in own.values() for n in scores)
-    told = [
-        f"{words.listed(words.named(m) for m, its in free.items() if its == steps)} {steps or 'no range'}"
-        for steps in sorted({*free.values()}, reverse=True)
-    ]
+    told = []
+    for steps in sorted({*free.values()}, reverse=True):
+        names = [words.named(model) for model, its in free.items() if its == steps]
+        told.append(f"{steps or 'none'} by {words.listed(names) if whole or len(names) < MANY else len(names)}")
     lucky = sum(max(own[model][longest]) >= PASSED for model, steps in free.items() if steps < longest)
     luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
     trained = asked(found.results.rows)
@@ -308,11 +340,12 @@ def reach(found: Answer) -> str:
         f" Asked at twice that range, without more training, {far} still have {100 * PASSED:.0f} %, and at four times "
         f"{farther} (medians)."
     )
+    told_whole = f"{luck if lucky else ''}{further if twice and four else ''}"
     return (
         f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
-        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried.{luck if lucky else ''}"
-        f"{further if twice and four else ''}"
+        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
+        f"{told_whole if whole else ''}"
     )
 
 
