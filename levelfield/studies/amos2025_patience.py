@@ -1,0 +1,105 @@
+"""Does self-pretraining still lift the Transformer where the arm from scratch is never stopped early?
+
+    levelfield run amos2025_patience --effort overnight
+    levelfield report amos2025_patience --effort overnight
+
+In `amos2025_small` every phase ends where validation has stopped improving. On reviews a Transformer from scratch stays
+near guessing for thousands of steps, and patience may end it there, before it would have begun to learn. Here it takes
+all steps that the two phases of self-pretraining are allowed together, under a learning rate that falls along a cosine,
+at each of the two rates that were tried there. The runs of the self-pretrained arm are those of `amos2025_small`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from levelfield.presets import efforts
+from levelfield.probes.slices import Slices
+from levelfield.protocols import scratch
+from levelfield.report.decisions import difference
+from levelfield.report.verdicts import GUESSES, Claim, Finding, Key, Table, judged_by_task, summed_up
+from levelfield.spec import Duration, Effort, Protocol, ReportView, Row, Run, Study
+from levelfield.studies._amos2025_small import SPT, TRANSFORMER, before_and_after, mixers, recipes, task
+
+FASTER = efforts.SEARCH.factors()[1][0]  # the second rate that was tried for each arm, here 2.91 times the first
+RATES: Mapping[str, float] = {"scratch_whole": 1.0, "scratch_whole_faster": FASTER}
+"""Factor of the learning rate, by the name of the arm from scratch."""
+
+
+def runs(effort: Effort) -> tuple[Run, ...]:
+    """Seed by seed, from scratch at both rates, then self-pretrained; at `smoke` on ListOps, which needs no files."""
+    name = "listops" if effort == "smoke" else "text"
+    model = efforts.model(name, mixers()[TRANSFORMER], effort, TRANSFORMER)
+    return tuple(
+        Run(task(name, effort), model, protocol, seed)
+        for seed in range(efforts.SIZES[effort].seeds)
+        for protocol in (*_whole(name, effort), _pretrained(name, effort))
+    )
+
+
+def _whole(name: str, effort: Effort) -> Iterator[Protocol]:
+    """Yields the arms from scratch, which nothing ends before the budget of both phases."""
+    denoise, labels = recipes(name, effort)
+    both = Duration(denoise.budget.value + labels.budget.value, "steps")
+    whole = replace(labels, budget=both, schedule="cosine", patience=None, cuts=0, least_gain=0.0)
+    for arm, factor in RATES.items():
+        yield replace(scratch(replace(whole, lr=factor * labels.lr)), name=arm)
+
+
+def _pretrained(name: str, effort: Effort) -> Protocol:
+    """Returns the arm of `amos2025_small` at the rate that its trials chose on reviews."""
+    _, after = before_and_after(name, effort)
+    trials = efforts.SEARCH.trials
+    return replace(
+        after,
+        phases=tuple(
+            replace(phase, recipe=replace(phase.recipe, lr=FASTER * phase.recipe.lr, tuning_trials=trials))
+            for phase in after.phases
+        ),
+    )
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """For each rate, whether the lift is shown beyond the noise of seeds and test examples."""
+    return summed_up(rows, findings(rows), "Nothing can be said yet: no arm from scratch has been run.")
+
+
+def findings(rows: Sequence[Row]) -> list[Finding]:
+    """Whether the self-pretrained arm is above that from scratch, at either rate; decided together."""
+    return judged_by_task(Table.of(rows), _claims)
+
+
+def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
+    """Yields a question for each rate. Nothing is asked where the self-pretrained arm does not beat guessing."""
+    cells, pretrained = table.cells, Key(name, TRANSFORMER, SPT)
+    for arm, factor in RATES.items():
+        asked, whole = f"the lift holds over all steps at {factor:.3g} times the rate", Key(name, TRANSFORMER, arm)
+        if pretrained not in cells or whole not in cells:
+            yield asked, Claim(None, f"On {name}, {arm} or {SPT} has not been run.")
+            continue
+        lift = difference(cells[pretrained], cells[whole], 0.0, table.scatter(name))
+        facts = f"On {name}, {TRANSFORMER} has {cells[whole]} in {arm} and {cells[pretrained]} pretrained."
+        yield asked, Claim(lift if table.learnt(pretrained, GUESSES) else None, facts)
+
+
+study = Study(
+    name="amos2025_patience",
+    claim=(
+        "The lift of a self-pretrained Transformer on reviews is not that of an arm from scratch which stopped early: "
+        "it stays where that arm takes all steps which both phases are allowed, at either of two learning rates."
+    ),
+    runs=runs,
+    views=(
+        ReportView("compare", "Accuracy on the test split, with guessing and simple rules"),
+        ReportView("training", "Training curves"),
+    ),
+    probes=lambda run: (Slices(),),
+    verdict=verdict,
+    deviations=(
+        "The first 256 bytes of a review, width 64 and two layers: no printed number belongs beside these.",
+        "The arms from scratch take 18,000 steps whatever validation says, and the best step by validation is scored; "
+        "the self-pretrained arm ends by its patience, which is short.",
+        "Both rates from scratch are shown; the self-pretrained arm has that of the two which its trials chose.",
+    ),
+)
