@@ -25,6 +25,7 @@ from scipy import stats
 
 from levelfield.files import read_rows
 from levelfield.report.decisions import Seeds, difference
+from levelfield.report.scatter import Scatter
 from levelfield.runs import store
 
 FIELDS = ("task", "arm", "other", "seeds", "examples", "points", "low", "high", "ours_low", "ours_high")
@@ -61,7 +62,7 @@ def crossed(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     return found.confidence_interval.low, found.confidence_interval.high
 
 
-def compared(task: str, found: Sequence[Arm], scatter: float) -> list[dict[str, object]]:
+def compared(task: str, found: Sequence[Arm], scatter: Scatter) -> list[dict[str, object]]:
     """Returns a line for each two arms."""
     lines: list[dict[str, object]] = []
     for one, other in combinations(found, 2):

@@ -9,7 +9,7 @@ is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`:
 a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
 Where the same weights are asked in several places, there is a fifth, `places`: in each place each seed holds or fails
 by itself, as often as the truth there says.
-Two studies were given seeds twice because questions were open: their reports are read each time, too.
+Three studies were given seeds twice because questions were open: their reports are read each time, too.
 The last column says what the same numbers do to the former rule: every seed above every other's.
 
 Power is the difference that is decided in eight of ten reports, in standard deviations between seeds.
@@ -28,7 +28,8 @@ from simulated_seeds import GUESS, LEVEL, Case, Cell, Law, measured, rows_of
 
 from levelfield.presets import comparison
 from levelfield.protocols import named_by_share
-from levelfield.report.decisions import Seeds, difference, holm
+from levelfield.report.decisions import ALPHA, Seeds, difference, holm
+from levelfield.report.scatter import Scatter
 from levelfield.spec import Row
 from levelfield.studies import (
     _huang2024_beyond,
@@ -53,6 +54,7 @@ from levelfield.studies import (
     miralles2025_table4,
 )
 
+ARMS = 6  # of a task, where power is measured
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
 
 
@@ -93,6 +95,7 @@ def cases() -> Iterator[Case]:
     speech = tuple(Cell(t, *place, shrunk[place]) for t in six[:3] for place in both)
     explained = tuple(Cell(t, *place, amos2025_table3.SOLVED, metric="r2") for t in six[3:] for place in both)
     yield Case("amos2025_table3", "all at their margins", speech + explained, findings(amos2025_table3))
+    yield Case("amos2025_table3", "shares at their margins", speech, findings(amos2025_table3))
     yield from _pretrained(six)
     yield Case("demo", "all at their margins", tuple(_demo()), findings(demo))
     share = miralles2025_table1.NEARLY
@@ -274,14 +277,17 @@ def any_separate(case: Case, rows: Sequence[Row]) -> bool:
 
 def power(seeds: int, comparisons: int, reports: int = 400) -> float:
     """The difference in standard deviations between seeds that is decided in 80 % of reports, of one of so many
-    comparisons; test examples are many."""
+    comparisons, where `ARMS` arms of the task scatter alike; test examples are many."""
     draw = np.random.default_rng(seeds)
-    noise = draw.normal(0, 1, (2, reports, seeds))
+    noise = draw.normal(0, 1, (ARMS, reports, seeds))
     low, high = 0.0, 100.0
     while high - low > 0.05:
         middle = (low + high) / 2
-        arms = (tuple(Seeds(tuple(map(float, one))) for one in (a + 50 + middle, b + 50)) for a, b in zip(*noise))
-        found = sum(difference(a, b, scatter=1.0).decide(0.025 / comparisons) > 0 for a, b in arms)
+        found = 0
+        for first, *others in zip(*noise, strict=True):
+            one, two = (Seeds(tuple(map(float, arm))) for arm in (first + 50 + middle, others[0] + 50))
+            scatter = Scatter.pooled([list(map(float, arm)) for arm in (first, *others)])
+            found += difference(one, two, scatter=scatter).decide(ALPHA / comparisons) > 0
         low, high = (middle, high) if found < 0.8 * reports else (low, middle)
     return high
 
@@ -305,8 +311,13 @@ def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv"), rule
 
 
 def _looks(case: Case) -> Sequence[tuple[int, ...]]:
-    """Returns seeds to simulate: those that studies have, and the way in which two of them got theirs."""
-    looks = {"compare": [(2,)], "huang2024_small": [(3, 5)], "huang2024_counting": [(10,), (3, 5, 10)]}
+    """Returns seeds to simulate: those that studies have, and the way in which three of them got theirs."""
+    looks = {
+        "compare": [(2,)],
+        "amos2025_small": [(3, 5)],
+        "huang2024_small": [(3, 5)],
+        "huang2024_counting": [(10,), (3, 5, 10)],
+    }
     return sorted([(3,), (5,), *looks.get(case.rule, [])], key=max)
 
 

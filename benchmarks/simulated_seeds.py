@@ -41,7 +41,12 @@ class Case:
     paired: bool = False  # the cells of a model are of the same trained weights
 
     def has(self, law: Law) -> bool:
-        """Whether seeds may scatter in this way."""
+        """Whether seeds may scatter in this way, and the truth is still where nothing can rightly be decided.
+
+        Where some seeds fail, the mean of an arm is below its truth, which decides a question about that arm alone.
+        """
+        if law == "fail" and any(cell.metric == "r2" for cell in self.cells):
+            return False
         return law != "places" or any(self.of_places(cell) for cell in self.cells)
 
     def of_places(self, cell: Cell) -> bool:

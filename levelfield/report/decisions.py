@@ -4,9 +4,10 @@
     holm({"s4 over attention": difference(a, b), "level": difference(a, b, 5.0)})
     # {"s4 over attention": 1, "level": 1}      1: more, -1: less, 0: not decided
 
-Two things make scores differ by luck, and both are counted: seeds, by Welch's t-test, and test examples, by Wilson's
-interval. A report asks several questions; Holm's rule keeps the chance of a single wrong answer among all of them below
-5 %. docs/verdicts.md states the rates, which `benchmarks/false_alarms.py` simulates, and what so few seeds can see.
+Two things make scores differ by luck, and both are counted: seeds, by a t-test for unequal variances, none of which is
+taken to be below that of all arms together, and test examples, by Wilson's interval. A report asks several questions;
+Holm's rule keeps the chance of a single wrong answer among all of them below 5 %. docs/verdicts.md states the rates,
+which `benchmarks/false_alarms.py` simulates, and what so few seeds can see.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Protocol, TypeVar
 
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
 from levelfield.report.links import Terms, computed, marked
+from levelfield.report.scatter import UNKNOWN, Scatter
 
 ALPHA = 0.025
 """The significance level of a whole report. Welch's test with three seeds and very unequal spreads can err twice as
@@ -136,13 +138,14 @@ class Contrast:
 
     scatter: a lower bound on the standard deviation between seeds: that of all arms of the task, or where arms are
     paired of the same contrast of all models. Two seeds of a model that learns half of the time are often alike; other
-    arms say that they need not be. paired: the arms are the same trained models in several places, so that each seed is
+    arms say that they need not be. How well it is known, from all of them, says how far a mean of few seeds may be off.
+    paired: the arms are the same trained models in several places, so that each seed is
     compared with itself (`same_weights`).
     """
 
     terms: tuple[tuple[float, Seeds], ...]
     against: float = 0.0
-    scatter: float = 0.0
+    scatter: Scatter = UNKNOWN
     paired: bool = False
 
     @property
@@ -207,19 +210,22 @@ class Contrast:
         return down, up
 
     def over_seeds(self, level: float) -> float:
-        """Returns half of the interval over seeds alone, by Welch's t, or by Student's where seeds are paired."""
+        """Returns half of the interval over seeds alone, by t for unequal variances (Welch), or Student's where seeds are paired."""
         trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
         if self.paired:
             trained = [(1.0, Seeds(self.by_seed))]
-        parts = [
-            (weight**2 * max(arm.variance, self.scatter**2) / len(arm.values), len(arm.values) - 1)
-            for weight, arm in trained
-        ]
+        spreads = [(weight, arm, *self._spread(arm)) for weight, arm in trained]
+        parts = [(weight**2 * spread / len(arm.values), degrees) for weight, arm, spread, degrees in spreads]
         total = sum(part for part, _ in parts)
         if not total:
             return 0.0
         degrees = total**2 / sum(part**2 / count for part, count in parts)
         return t_quantile(level, max(1.0, math.floor(GRID * degrees) / GRID)) * math.sqrt(total)
+
+    def _spread(self, arm: Seeds) -> tuple[float, float]:
+        """Returns the variance between seeds that an arm is taken to have, and its degrees of freedom."""
+        known = max(len(arm.values) - 1, self.scatter.degrees)
+        return max(arm.variance, self.scatter.deviation**2), known
 
     def _separate(self, level: float) -> int:
         """Exact for any law of scores: all seeds of one arm above all of the other, with enough of them."""
@@ -234,7 +240,7 @@ class Contrast:
         return above - below
 
 
-def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: float = 0.0) -> Contrast:
+def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: Scatter = UNKNOWN) -> Contrast:
     """Whether the first is above the second by more than `against` points, or by less."""
     return Contrast(((1.0, first), (-1.0, second)), against, scatter)
 
@@ -245,10 +251,10 @@ def percent_of(part: Contrast, whole: Contrast) -> str:
     return marked(text, computed(part.led, over=whole.led) if part.led and whole.led else "")
 
 
-def resolution(arm: Seeds, scatter: float, questions: int) -> float:
+def resolution(arm: Seeds, scatter: Scatter, questions: int) -> float:
     """The smallest difference, in points, that two arms like this one would be told apart by.
 
-    scatter: the standard deviation between seeds. questions: how many are asked together, the first of which Holm's
+    scatter: between seeds. questions: how many are asked together, the first of which Holm's
     rule holds to `ALPHA` divided by their number. Infinite where an arm has too few seeds to decide anything.
     """
     if len(arm.values) < FEWEST:
@@ -345,7 +351,7 @@ class Narrower:
 
     before: tuple[Seeds, Seeds]
     after: tuple[Seeds, Seeds]
-    scatter: float = 0.0
+    scatter: Scatter = UNKNOWN
 
     def _both(self) -> tuple[Contrast, Contrast]:
         (a, b), (c, d) = self.before, self.after

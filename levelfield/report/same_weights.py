@@ -10,12 +10,11 @@ difference is taken to scatter less between seeds than those of all models that 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import variance
 
 from levelfield.report.decisions import Contrast, Seeds
+from levelfield.report.scatter import Scatter
 
 
 def contrast(terms: Sequence[tuple[float, Seeds]], against: float = 0.0) -> Contrast:
@@ -34,6 +33,5 @@ def aligned(arms: Sequence[Seeds]) -> list[Seeds]:
 
 def alike(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Returns contrasts that ask one thing of several models, with the scatter between seeds of them all."""
-    spreads = [variance(sums) for each in contrasts if len(sums := each.by_seed) > 1]
-    scatter = math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
+    scatter = Scatter.pooled(each.by_seed for each in contrasts)
     return [replace(each, scatter=scatter) for each in contrasts]

@@ -30,6 +30,7 @@ from levelfield.report.decisions import (
     resolution,
 )
 from levelfield.report.links import common_anchor
+from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES
@@ -191,10 +192,9 @@ class Table:
         own = replace(arm, values=(value,), trained=False, steady=True)
         return rule is None or difference(own, rule.score).decide(2 * ALPHA) > 0
 
-    def scatter(self, task: str) -> float:
-        """The standard deviation between seeds of all arms of a task together."""
-        spreads = [arm.variance for key, arm in self.cells.items() if key.task == task and len(arm.values) > 1]
-        return math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
+    def scatter(self, task: str) -> Scatter:
+        """Between seeds, of all arms of a task together."""
+        return Scatter.pooled(arm.values for key, arm in self.cells.items() if key.task == task)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from levelfield.report.decisions import AtMost, Contrast, Seeds, difference, percent_of, some
+from levelfield.report.scatter import Scatter
 from levelfield.report.verdicts import Claim, Table
 from levelfield.spec import Row
 
@@ -126,7 +127,7 @@ def _unable(who: Sequence[str], name: str, table: Table) -> str:
     return f"{' and '.join(who)} did not beat the best simple rule, {table.rule(name)}"
 
 
-def _gain(bounded: Seeds, free: Seeds, share: tuple[float, float], scatter: float) -> Contrast:
+def _gain(bounded: Seeds, free: Seeds, share: tuple[float, float], scatter: Scatter) -> Contrast:
     """Asks whether (bounded - floor) is above nearly * (free - floor). share: nearly and floor."""
     nearly, floor = share
     return Contrast(((1.0, bounded), (-nearly, free)), (1 - nearly) * floor, scatter)

@@ -12,9 +12,21 @@ import numpy as np
 import pytest
 from repository import ROOT
 
-from levelfield.report.decisions import ALPHA, AtMost, Contrast, Every, Flipped, Narrower, Seeds, difference, holm, some
+from levelfield.report.decisions import (
+    ALPHA,
+    AtMost,
+    Contrast,
+    Every,
+    Flipped,
+    Narrower,
+    Seeds,
+    difference,
+    holm,
+    some,
+)
 from levelfield.report.intervals import newcombe
 from levelfield.report.same_weights import contrast
+from levelfield.report.scatter import Scatter
 
 FOLDER = ROOT / "benchmarks"
 if not FOLDER.exists():
@@ -64,7 +76,7 @@ def test_equal_seeds_are_not_taken_for_certainty() -> None:
     same = Seeds((80.0, 80.0, 80.0), examples=200)
     assert difference(same, Seeds((77.0, 77.0, 77.0), examples=200)).decide(0.05) == 0
     assert difference(same, Seeds((40.0, 40.0, 40.0), examples=200)).decide(0.05) == 1
-    quiet = difference(same, Seeds((40.0, 40.0, 40.0), examples=200), scatter=30.0)
+    quiet = difference(same, Seeds((40.0, 40.0, 40.0), examples=200), scatter=Scatter(30.0))
     assert quiet.decide(0.05) == 0, "other arms of the task say that seeds may be this far apart"
 
 
@@ -139,6 +151,26 @@ def test_a_gap_narrows_whoever_was_ahead_and_not_by_changing_sides() -> None:
         assert answer == 0 or question.seen() == answer
     both_lose = Narrower((at(40), at(60)), (at(38), at(42)))
     assert (both_lose.decide(0.05), both_lose.seen()) == (0, -1), "the one behind was brought no nearer"
+
+
+def test_scatter_of_many_arms_is_known_with_all_of_their_seeds_unless_one_outweighs_them() -> None:
+    """Satterthwaite's degrees of freedom, by hand: of k arms of n seeds that scatter alike they are k (n - 1)."""
+    alike = Scatter.pooled([(10.0, 12.0, 14.0), (50.0, 52.0, 54.0), (7.0,)])
+    assert (alike.deviation, alike.degrees) == (pytest.approx(2.0), pytest.approx(4.0))
+    wild = Scatter.pooled([(10.0, 12.0, 14.0), (0.0, 200.0, 400.0)])
+    assert wild.deviation == pytest.approx(math.sqrt((4 + 40_000) / 2)) and 2 < wild.degrees < 2.001
+    assert Scatter.pooled([(5.0,), (3.0, 3.0)]) == Scatter()
+
+
+def test_the_seeds_of_an_arm_scatter_no_less_than_all_and_are_judged_by_what_all_are_known_with() -> None:
+    """Beside t's quantiles from a table: 2.776 at 4 degrees of freedom, 2.228 at 10, 2.120 at 16; two-sided, 5 %."""
+    quiet, loud = Seeds((40.0, 40.0, 40.0)), Seeds((38.0, 40.0, 42.0))
+    own = math.sqrt(2 / 3)  # the standard error of a difference of means whose seeds deviate by 1
+    for known, degrees, quantile in ((1.0, 4, 2.776), (5.0, 10, 2.228), (8.0, 16, 2.120)):
+        scatter = Scatter(1.0, known)
+        assert difference(quiet, quiet, scatter=scatter).over_seeds(0.05) == pytest.approx(quantile * own, rel=1e-3)
+        limit = difference(loud, loud, scatter=scatter).over_seeds(0.05)
+        assert limit == pytest.approx(quantile * 2 * own, rel=1e-3), degrees
 
 
 CASES = [case for case in false_alarms.cases() if case.rule != "miralles2025_table1"]
