@@ -33,7 +33,7 @@ import findings_figure
 import findings_shown
 import findings_summary as summary
 import findings_words as words
-from findings_subjects import FIGURE, RESULTS, ROOT, SUBJECTS, Answer, Subject, answer
+from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, SEEN, SUBJECTS, Answer, Subject, answer
 
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
 ANSWERS = re.compile(r"(?<=figures/findings\.png\)\n\n)- .*?(?=\n\n)", re.DOTALL)
@@ -99,14 +99,16 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     """Says how the questions were answered, and which of these answers could have come as a surprise."""
     every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
     said = Counter(findings_shown.WORDS[finding.decided] for finding, _ in every)
-    known = sum(bool(why) for finding, why in every if finding.decided)
+    marks = Counter(why if why in (SEEN, RECIPE) else "known" for finding, why in every if finding.decided and why)
     decided, unasked = said["yes"] + said["no"], sum(not finding.seen for finding, _ in every)
     return (
         f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
-        f"open, {unasked} of them because an arm has not learnt or has not been run. {known} of the {decided} answers "
-        "were known beforehand and test the harness. They are marked: "
-        "*control*, where an effect has to show; *proved*; or *known* from the work of others. The other "
-        f"{decided - known} could have come out either way."
+        f"open, {unasked} of them because an arm has not learnt or has not been run. Of the {decided} answers "
+        f"{marks['known']} were known beforehand and test the harness. They are marked: *control*, where an effect has "
+        f"to show; *proved*; or *known* from the work of others. {marks[SEEN]} are marked *{SEEN}*: the question was "
+        f"put after rows that bear on it had been looked at. {marks[RECIPE]} are marked *{RECIPE}*: they may speak of "
+        f"how these models were trained, and not of the claim. The other {decided - marks.total()} could have come out "
+        "either way."
     )
 
 

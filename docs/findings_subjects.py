@@ -29,6 +29,7 @@ from levelfield.spec import Effort, Run, Study
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
 HOUR = 3_600
+SEEN, RECIPE = "seen", "recipe"  # marks of answers; see the introduction of the page
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,15 @@ SUBJECTS = (
         "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
         "inputs lifts them and closes most of their distance to state-space models (SSMs).",
         (("amos2025_small", "overnight", 0),),
-        "Where the answer is open: a lift at an equal allowance of steps on sequences of 1,024 steps and more, with "
-        "models of the printed size (`levelfield run amos2025_table2 --effort paper`).",
+        "On reviews, an arm from scratch that catches up where nothing stops it early (`levelfield run "
+        "amos2025_patience --effort overnight`). Where the answer is open: a lift at an equal allowance of steps on "
+        "sequences of 1,024 steps and more, with models of the printed size (`levelfield run amos2025_table2 --effort "
+        "paper`).",
         short=summary.never_from_scratch,
         brief=partial(summary.never_from_scratch, whole=False),
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
+        known=(("S4's lift holds*", SEEN), ("the gap narrows at an equal allowance*", SEEN)),
     ),
     Subject(
         "Where labels are scarce",
@@ -142,7 +146,7 @@ SUBJECTS = (
         "(`levelfield run miralles2025_table3 --effort paper`).",
         short=summary.enriched,
         lead=lambda found: leads.enriched(found, _of("amos2025_small")),
-        known=(("positions lift attention*", "control"),),
+        known=(("positions lift attention*", "control"), ("enriched training lifts * (image8)", RECIPE)),
     ),
     Subject(
         "How long is long",
@@ -157,7 +161,13 @@ SUBJECTS = (
         brief=summary.beyond_in_short,
         headline="Does every model fail beyond its training length? (Huang 2024)",
         lead=leads.beyond,
-        known=(("window helps*", "known"), ("sinks helps*", "known")),
+        known=(
+            ("window helps*", "known"),
+            ("sinks helps*", "known"),
+            ("more than half is lost at 16 times*", SEEN),
+            ("the middle is lost*", SEEN),
+            ("the haystack matters more*", SEEN),
+        ),
     ),
     Subject(
         "How long is long where one counts",
@@ -171,6 +181,7 @@ SUBJECTS = (
         short=summary.counting,
         brief=summary.counting_in_short,
         lead=lambda found: leads.counting(found, _of("huang2024_small")),
+        known=(("more than half is lost*(mamba2)", SEEN), ("more than half is lost*(rotary)", SEEN)),  # by a pilot
     ),
     Subject(
         "What a layer can compute",
@@ -199,7 +210,7 @@ SUBJECTS = (
         shows=reach_figure,
         short=summary.reach,
         brief=partial(summary.reach, whole=False),
-        known=(("windows no wider*", "proved"),),
+        known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )
 

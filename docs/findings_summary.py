@@ -8,6 +8,7 @@ Every number and every word about what is shown is computed from the findings, s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
@@ -109,7 +110,7 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
             parts.append(
                 f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % {shown.ALLOWED}"
                 f"{_span(lift.contrast.span()) if whole else ''}{below(table, Key(task, TRANSFORMER, SPT))}."
-                f"{_used(found, task) if whole else ''}"
+                f"{_used(found, task)}"
             )
     refuted = [task for task in lifts if holds[task] < 0]
     if refuted:
@@ -119,10 +120,15 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
         values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
         parts.append(f"Open on {values}.")
     closer = [task for task in lifts if answers.get(f"the gap narrows {shown.ALLOWED} ({task})", 0) > 0]
-    parts.append(
-        f"It comes closer to S4 on {_on(closer)}." if closer else "It is not shown to come closer to S4 on any task."
-    )
+    said = "; ".join(f"{words.named(task)} ({_gaps(table, task)})" for task in closer)
+    parts.append(f"It comes closer to S4 on {said}." if closer else "It is not shown to come closer to S4 on any task.")
     return " ".join(parts)
+
+
+def _gaps(table: Table, task: str) -> str:
+    """Returns by how many points the Transformer is behind S4 with added steps, and self-pretrained."""
+    ends = [[table.cells[Key(task, model, p)].mean for model in (SSM, TRANSFORMER)] for p in (LONGER, SPT)]
+    return ", then ".join(gap(s4 - transformer) for s4, transformer in ends)
 
 
 def _used(found: Answer, task: str) -> str:
@@ -133,18 +139,18 @@ def _used(found: Answer, task: str) -> str:
     (steps, flops), (longer, without) = own, other
     return (
         f" It took {steps:,.0f} steps and {flops / 1e12:.0f} TFLOP, without self-pretraining {longer:,.0f} and "
-        f"{without / 1e12:.0f} (medians)."
+        f"{without / 1e12:.0f}, which is where patience ended it (medians)."
     )
 
 
 def scarce_labels(found: Answer) -> str:
     """The lift with the fewest labels beside that with all, on each task that has both."""
     parts = []
-    for finding in found.findings:
+    for finding in sorted(found.findings, key=lambda each: CONTROL in each.subject):
         if finding.subject.startswith("and more so with the fewest"):
             task = finding.subject.partition("(")[2].rstrip(")")
             said = finding.facts.partition(" Measured")[0].rstrip(".")
-            control = ", the positive control" if task == CONTROL else ""
+            control = ", the positive control where it must be" if task == CONTROL else ""
             word = _said(finding.decided).capitalize()
             parts.append(f"{word} on {words.named(task)}{control}: {said[0].lower()}{said[1:]}.")
     return " ".join(parts) or "Not asked yet."
@@ -209,8 +215,19 @@ def local_alone(found: Answer) -> str:
     return (
         f"Two convolutions that together see {seen:.0f} steps have this much of what the {whole}, which sees "
         f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
-        f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}."
+        f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
     )
+
+
+def _among_kernels(had: Sequence[tuple[str, shown.Share]], seen: float) -> str:
+    """Returns the short kernel's share of the gain of the widest, which differs from it in nothing but its range."""
+    widest = max(steps for _, share in had for steps in share.places if math.isfinite(steps))
+    told = [
+        f"{100 * fmean(share.places[seen]) / fmean(share.places[widest]):.0f} % on {share.name}"
+        for _, share in had
+        if seen > share.proved
+    ]
+    return f"Of the gain of two convolutions that see {widest:.0f} steps it is {words.listed(told)}."
 
 
 def _plainly(made: Mapping[str, shown.Share], others: Answer | None) -> str:
@@ -274,8 +291,12 @@ def counting_in_short(found: Answer) -> str:
 def _at_longest(found: Answer, learnt: str, layout: str) -> str:
     made = shown.recall(found)
     answers = made.falls(found, last := made.longest // made.trained)
+    able = [arms[made.trained].median for arms in made.cells.values()]
+    range_ = (
+        f" ({min(able):.0f} to {max(able):.0f} % right in the harder {layout})" if max(able) - min(able) > 1 else ""
+    )
     return (
-        f"{len(answers)} models learnt to {learnt} {made.trained} words. At {last} times that length, "
+        f"{len(answers)} models learnt to {learnt} {made.trained} words{range_}. At {last} times that length, "
         f"{_fallen(answers, layout)}"
     )
 

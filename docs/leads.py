@@ -55,17 +55,21 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
             f"{_stopped(found, task)}"
         )
     if rest := [task for task in equal if task not in decided]:
-        values = words.listed(f"{_span(equal[task])} on {words.named(task)}" for task in rest)
+        over = {lift.task: span for lift in lifts if not lift.longer and (span := lift.contrast.span())}
+        values, plain = (
+            words.listed(f"{_span(spans[task])} on {words.named(task)}" for task in rest) for spans in (equal, over)
+        )
         lifts_printed = words.listed(f"{printed[task]:.1f}" for task in rest)
-        excluded = all(equal[task].high < printed[task] for task in rest)
         small = (
-            "So lifts of that size are ruled out here, each by its own interval, and smaller ones are not. "
-            if excluded
+            "So lifts of that size over scratch are ruled out on these small tasks, each by its own interval, and "
+            "smaller ones are not. "
+            if all(over[task].high < printed[task] for task in rest)
             else ""
         )
         yield (
-            f"- **Open.** {words.capital(shown.ALLOWED)} it adds {values}. The paper prints lifts over scratch of "
-            f"{lifts_printed} points, at its size. {small}The question has no margin, so only a loss would be a no."
+            f"- **Open.** {words.capital(shown.ALLOWED)} it adds {values}; over scratch, {plain}. The paper prints "
+            f"lifts over scratch of {lifts_printed} points, at its size, on sequences 16 times as long and more. "
+            f"{small}The question has no margin, so only a loss would be a no."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
     gaps: dict[str, list[float]] = {}

@@ -23,7 +23,7 @@ from levelfield.report.links import Terms, computed, marked
 from levelfield.report.scatter import UNKNOWN, Scatter
 
 ALPHA = 0.025
-"""The significance level of a whole report. Welch's test with three seeds and very unequal spreads can err twice as
+"""The significance level of a whole report. A t-test with three seeds and very unequal spreads can err twice as
 often as its nominal level (docs/verdicts.md), so half of 5 % is taken."""
 
 FEWEST = 3
@@ -210,7 +210,7 @@ class Contrast:
         return down, up
 
     def over_seeds(self, level: float) -> float:
-        """Returns half of the interval over seeds alone, by t for unequal variances (Welch), or Student's where seeds are paired."""
+        """Returns half of the interval over seeds alone: Welch's t, or Student's where seeds are paired."""
         trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
         if self.paired:
             trained = [(1.0, Seeds(self.by_seed))]
