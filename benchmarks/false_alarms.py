@@ -36,6 +36,7 @@ from levelfield.studies import (
     amos2025_arms,
     amos2025_figure2,
     amos2025_labels,
+    amos2025_patience,
     amos2025_small,
     amos2025_starts,
     amos2025_table1,
@@ -82,6 +83,8 @@ def cases() -> Iterator[Case]:
     yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
     three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
     yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
+    whole = tuple(Cell("text", _MODEL, p, LEVEL) for p in (*amos2025_patience.RATES, amos2025_small.SPT))
+    yield Case("amos2025_patience", "all arms equal", whole, findings(amos2025_patience))
     yield Case("amos2025_labels", "all arms equal", tuple(_scarce()), findings(amos2025_labels))
     lifts = {"scratch": LEVEL} | dict.fromkeys(("spt_masked", "spt_causal"), LEVEL + amos2025_arms.LIFT)
     protocols = {model: ("scratch", after) for model, after in amos2025_arms.PRETRAINED.items()}
@@ -233,6 +236,7 @@ def _starts() -> Iterator[Cell]:
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)
+_MODEL = amos2025_small.TRANSFORMER
 _REMEDIES = ("none", "interpolate", "base", "window", "sinks")
 _HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
 

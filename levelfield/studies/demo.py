@@ -11,7 +11,7 @@ scores one half, and that is proved. Seeds and margins were fixed before anythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield.mixers.conv import Conv
@@ -127,7 +127,7 @@ def _word(finding: Finding) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """One finding on self-pretraining, one a task on the short kernel, and one a model on longer sequences."""
     table, longer = Table.of(rows), Table.of(rows, "length")
-    claims = dict(_lift(table)) | dict(_local(table)) | dict(_longer(table, longer))
+    claims = dict(_lift(table)) | dict(_local(table)) | dict(_longer(table, longer, _windows(rows)))
     return judged({subject: claim for subject, claim in claims.items() if claim is not None})
 
 
@@ -158,17 +158,29 @@ def _local(table: Table) -> Iterator[tuple[str, Claim]]:
         yield f"a kernel of {SHORT} has {100 * ENOUGH:.0f} % of attention's gain: {name}", claim
 
 
-def _longer(table: Table, longer: Table) -> Iterator[tuple[str, Claim]]:
+def _windows(rows: Sequence[Row]) -> dict[str, int]:
+    """Returns how many steps each convolution sees on MARKS, by the name of its model."""
+    seen = [row for row in rows if row.get("metric") == "receptive_field" and row.get("task") == MARKS]
+    return {f"conv{row.get('at', '').partition('=')[2]}": int(row.get("value", 0)) for row in seen}
+
+
+def _longer(table: Table, longer: Table, windows: Mapping[str, int]) -> Iterator[tuple[str, Claim]]:
+    """Yields whether half is left. windows: of models, whose answer is known where they see less than is asked."""
     places = sorted({int(key.place) for key in longer.cells if key.task == MARKS and key.place.isdigit()})
     if not places:
         return
     trained, asked = places[0], TIMES * places[0]
+    apart = task(MARKS, "minutes").at_length(asked).certified_range or 0  # for its length, the same at every effort
     facts, kept = dict[str, str](), list[Contrast]()
     for model in dict.fromkeys(key.model for key in longer.cells if key.task == MARKS):
         one, more = (longer.cells.get(Key(MARKS, model, SCRATCH, str(place))) for place in (trained, asked))
         if one is None or more is None or not table.learnt(Key(MARKS, model, SCRATCH)):
             continue
         facts[model] = f"On {MARKS}, {model} has {one} at {trained} steps and {more} at {asked}."
+        if windows.get(model, asked) <= apart:
+            facts[model] += (
+                f" It sees {windows[model]} steps and the marks stand {apart} apart: that is proved to be 50 %."
+            )
         kept.append(contrast(((1.0, more), (-LEFT, one)), (1 - LEFT) * table.floor(MARKS)))
     for model, question in zip(facts, alike(kept), strict=True):
         yield f"half of the gain is left at {TIMES} times the length: {model}", Claim(question, facts[model])

@@ -14,12 +14,14 @@ from printed_rows import GUESSES, LARGE, measured, printed
 from levelfield import published
 from levelfield.engine import find
 from levelfield.report.decisions import Seeds, difference, holm, resolution
+from levelfield.report.scatter import Scatter
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, power, told
 from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_arms,
     amos2025_figure2,
     amos2025_labels,
+    amos2025_patience,
     amos2025_small,
     amos2025_starts,
     amos2025_table1,
@@ -136,7 +138,7 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
-    small_tasks = amos2025_arms, amos2025_labels, amos2025_small, amos2025_starts
+    small_tasks = amos2025_arms, amos2025_labels, amos2025_patience, amos2025_small, amos2025_starts
     small_tasks += miralles2025_enriched, miralles2025_small
     others = (huang2024_counting, huang2024_small, demo, every_task, precision, reach)
     own = {study.study.name for study in (*small_tasks, *others)} | {"state_tracking"}
@@ -315,12 +317,12 @@ def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
     """One hair more than the resolution is decided, one hair less is not."""
     arm = Seeds((48.0, 50.0, 52.0), examples=5_000)
     for questions in (1, 6):
-        points = resolution(arm, 2.0, questions)
+        points = resolution(arm, Scatter(2.0), questions)
         for much, answer in ((1.001, 1), (0.97, 0)):
             other = replace(arm, values=tuple(value + much * points for value in arm.values))
-            asked = {n: difference(other, arm, 0.0, 2.0) for n in range(questions)}
+            asked = {n: difference(other, arm, 0.0, Scatter(2.0)) for n in range(questions)}
             assert set(holm(asked).values()) == {answer}
-    assert resolution(Seeds((1.0, 2.0)), 1.0, 1) == math.inf
+    assert resolution(Seeds((1.0, 2.0)), Scatter(1.0), 1) == math.inf
     assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("With 3 questions asked together, two arms ")
 
 
