@@ -73,10 +73,6 @@ class FoXLayer(RecurrentLayer):
         self.forget = linear(width, config.heads, generator)
         self.out = linear(width, width, generator, config.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys`, rotated if at all, and `values` of all steps so far, (B, T, D) each, and the logarithms of
         their forget gates, `forget`, (B, T, H)."""

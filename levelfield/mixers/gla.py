@@ -90,10 +90,6 @@ class GLALayer(RecurrentLayer):
         self.norm_weight = nn.Parameter(torch.ones(values // config.heads))
         self.o_proj = linear(values, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V)."""
         decay = F.logsigmoid(self.gk_proj(x).to(self.norm_weight.dtype)) / self.config.gate_divisor

@@ -62,10 +62,6 @@ class GRULayer(RecurrentLayer):
         self.gru = gru(width, hidden, generator)
         self.out = linear(hidden, width, generator)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `hidden`, (B, N)."""
         # In float32: a rounded state would be rounded again at every step.

@@ -81,10 +81,6 @@ class HGRN2Layer(RecurrentLayer):
         self.norm_weight = nn.Parameter(torch.ones(width))
         self.o_proj = linear(width, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, K)."""
         key, log_forget = self._gates(self.f_proj(x).to(self.norm_weight.dtype))

@@ -117,10 +117,6 @@ class HymbaLayer(RecurrentLayer):
         self.norms = nn.ModuleList(HeadNorm(inner) for _ in range(2))  # of attention, and of the states
         self.out_proj = linear(inner, width, generator)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys` and `values` that the next step sees, (B, steps, channels), the convolution's last inputs,
         `tail`, (B, W - 1, E), and `memory`, (B, E, N). Keys in a window are kept as they are, others rotated."""

@@ -107,10 +107,6 @@ class KDALayer(RecurrentLayer):
         self.o_norm = HeadNorm(values // heads)
         self.o_proj = linear(values, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""
         kept, heads = state or {}, self.config.heads

@@ -108,10 +108,6 @@ class LogLinearMamba2Layer(RecurrentLayer):
         self.norm = HeadNorm(inner)
         self.out_proj = linear(inner, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E + 2 G N), and `memory`, (B, bits, H, N, P), for
         each bit of the number of steps n, which is the length of `steps`, (B, n, 0), that holds nothing else."""

@@ -95,10 +95,6 @@ class MambaLayer(RecurrentLayer):
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = linear(inner, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E), and `memory`, (B, E, N)."""
         kept = state or {}

@@ -117,10 +117,6 @@ class Mamba2Layer(RecurrentLayer):
         self.norm = GatedNorm(inner)
         self.out_proj = linear(inner, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E + 2 G N), and `memory`, (B, H, N, P)."""
         c, kept = self.config, state or {}

@@ -124,10 +124,6 @@ class Mamba3Layer(RecurrentLayer):
         self.norm = HeadNorm(inner) if config.norm else None
         self.out_proj = linear(inner, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, N, P), and of the last step `key`, (B, H, N), `value`, (B, H, P), and `angle`,
         (B, H, R), less whole turns."""

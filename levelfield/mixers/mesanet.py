@@ -99,10 +99,6 @@ class MesaNetLayer(RecurrentLayer):
         self.o_norm = HeadNorm(width // config.heads)
         self.o_proj = linear(width, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `gram` and `memory`, (B, H, d, d) each, and the convolutions' last inputs `q` and `k`,
         (B, W - 1, D) each."""

@@ -170,10 +170,6 @@ class MLSTMLayer(RecurrentLayer):
         nn.init.normal_(self.proj_up.weight, 0, spread, generator=generator)
         nn.init.normal_(self.proj_down.weight, 0, 2 / config.layers / math.sqrt(width), generator=generator)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps memory, stabiliser and the last inputs of the convolution.
 

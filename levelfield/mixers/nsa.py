@@ -92,10 +92,6 @@ class NSALayer(RecurrentLayer):
         self.g_proj = linear(width, 3 * config.heads, generator, bias=False)
         self.o_proj = linear(width, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State, all (B, G, steps, d): `pooled_keys` and `pooled_values` of whole blocks, `open_keys` and `open_values`
         of the steps after them, `keys` and `values` of all steps, and `near_keys` and `near_values` of the window."""

@@ -85,10 +85,6 @@ class PaTHLayer(RecurrentLayer):
         self.bt_proj = linear(width, config.heads, generator)
         self.o_proj = linear(width, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys` of all steps as they stand at the last one, `values`, (B, H, T, d) each, and the convolution's
         last inputs, `tail`, (B, W - 1, D)."""

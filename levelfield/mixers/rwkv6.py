@@ -118,10 +118,6 @@ class RWKV6TimeMix(RecurrentLayer):
         zigzag = 0.1 * ((torch.arange(width) + 1) % 3 - 1)
         self.time_faaaa = nn.Parameter((up * (1 - along) + zigzag).view(-1, config.head))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""
         kept = state or {}

@@ -78,10 +78,6 @@ class RWKV6ChannelMix(RecurrentLayer):
         self.receptance = zero_linear(width, width)
         self.value = zero_linear(config.inner(width), width)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])

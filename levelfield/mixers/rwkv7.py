@@ -127,10 +127,6 @@ class RWKV7TimeMix(RecurrentLayer):
         self.k_a = nn.Parameter(torch.full_like(along, 1.02))
         self.r_k = nn.Parameter(torch.full((width // config.head, config.head), -0.04))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""
         kept = state or {}

@@ -73,10 +73,6 @@ class RWKV7ChannelMix(RecurrentLayer):
         self.key = orthogonal_linear(width, hidden, generator)
         self.value = zero_linear(hidden, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D)."""
         back, last = step_back(x, None if state is None else state["last"])

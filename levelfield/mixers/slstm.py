@@ -136,10 +136,6 @@ class SLSTMLayer(RecurrentLayer):
         self.slstm_cell = Cell(config.heads, width // config.heads)
         self.group_norm = HeadNorm(width)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `output`, `cell`, `norm` and `peak`, (B, H, K) each, and the convolution's last inputs `tail`,
         (B, W - 1, D), where there is one."""

@@ -102,10 +102,6 @@ class TTTLinearLayer(RecurrentLayer):
         self.post_norm = nn.LayerNorm(width, eps=EPS)
         self.o_proj = linear(width, width, generator, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: the inner model at its mini-batch's start, `weight`, (B, H, C, C), and `bias`, (B, H, 1, C), and what
         the mini-batch's steps have brought so far, `keys` and `errors`, (B, H, n, C) each."""
