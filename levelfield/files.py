@@ -343,7 +343,7 @@ def read_json(
 
 
 def remedy(where: Path) -> str:
-    """Returns what is advised where a file of a run is damaged."""
+    """Returns what is advised where a file of a run or of prepared data is damaged."""
     return f"remove {where} and run again"
 
 

@@ -84,6 +84,15 @@ def test_imports_follow_the_table() -> None:
     assert wrong == []
 
 
+def test_the_table_allows_no_import_that_nobody_has() -> None:
+    unused = {(name, allowed) for name, row in TABLE.items() if not row.anything_but for allowed in row.named}
+    for source in SOURCES:
+        row = row_of(source.module, TABLE)
+        assert row is not None
+        unused -= {(row.name, allowed) for allowed in row.named for i in ours(source) if within(i.module, allowed)}
+    assert unused == set()
+
+
 def test_the_top_of_the_package_stays_small() -> None:
     modules = {s.unit for s in SOURCES if s.path.parent.name == "levelfield"} - {"__init__"} | {"__init__"}
     assert len(UNITS) <= 33
@@ -98,6 +107,16 @@ def test_files_of_one_folder_do_not_import_each_other() -> None:
         if source.unit in ALONE and source.path.name != "__init__.py"
         for i in ours(source)
         if unit(i.module) == source.unit and not any(part.startswith("_") for part in i.module.split("."))
+    ]
+    assert wrong == []
+
+
+def test_private_modules_are_imported_in_their_own_folder_alone() -> None:
+    wrong = [
+        f"{source.module}:{i.line} imports {i.module}"
+        for source in SOURCES
+        for i in ours(source)
+        if unit(i.module) not in (source.unit, "_version") and any(p.startswith("_") for p in i.module.split("."))
     ]
     assert wrong == []
 

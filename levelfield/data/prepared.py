@@ -20,7 +20,17 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from levelfield.data import conformance
-from levelfield.files import atomic_folder, disk_errors, locked, read_text, save_array, sha256, unreadable, write_text
+from levelfield.files import (
+    atomic_folder,
+    disk_errors,
+    locked,
+    read_json,
+    remedy,
+    save_array,
+    sha256,
+    unreadable,
+    write_text,
+)
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -93,7 +103,7 @@ def _require_whole(at: Path) -> None:
     for name, about in manifest(at)["arrays"].items():
         shape = list(_array(at, name).shape)
         if about.get("shape", shape) != shape:
-            raise UserError(f"{at / name}.npy cannot be read (it has changed since it was made): {_remedy(at)}.")
+            raise UserError(f"{at / name}.npy cannot be read (it has changed since it was made): {remedy(at)}.")
 
 
 def _made_from(target: Path, sources: Path | None) -> Path:
@@ -163,9 +173,9 @@ def read(at: Path) -> dict[SplitName, Examples]:
             now = path.stat()
             known = (str(path.resolve()), now.st_ino, now.st_size, now.st_mtime_ns, array["sha256"])
             if known not in _SOUND and sha256(path) != array["sha256"]:
-                raise UserError(f"{path} cannot be read (it has changed since it was made): {_remedy(at)}.")
+                raise UserError(f"{path} cannot be read (it has changed since it was made): {remedy(at)}.")
         except OSError as error:
-            raise unreadable(path, error, _remedy(at)) from error
+            raise unreadable(path, error, remedy(at)) from error
         _SOUND.add(known)
     return {split: _open(at, split, found) for split in SPLITS}
 
@@ -253,20 +263,13 @@ def _remember(root: Path, name: str, sources: Path) -> None:
 
 def manifest(at: Path) -> Any:
     """What `prepare` wrote beside the arrays. Raises UserError where it is damaged."""
-    try:
-        found = json.loads(read_text(at / MANIFEST, _remedy(at)))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"The manifest of {at.name} is damaged ({error}): {_remedy(at)}.") from error
+    found = read_json(at / MANIFEST)
     wrong = fault(found, Manifest)
     lacking = [] if wrong else [name for name in REQUIRED if name not in found["arrays"]]
     if wrong or lacking:
         reason = wrong or f"it lacks {', '.join(lacking)}"
-        raise UserError(f"The manifest of {at.name} is damaged ({reason}): {_remedy(at)}.")
+        raise UserError(f"{at / MANIFEST} is damaged ({reason}): {remedy(at)}.")
     return found
-
-
-def _remedy(at: Path) -> str:
-    return f"remove {at} and run again"
 
 
 def columns(split: str, examples: Examples) -> Iterator[tuple[str, np.ndarray]]:
@@ -283,9 +286,9 @@ def _array(at: Path, name: str) -> np.ndarray:
     try:
         return np.load(at / f"{name}.npy", mmap_mode="r")
     except OSError as error:
-        raise unreadable(at / f"{name}.npy", error, _remedy(at)) from error
+        raise unreadable(at / f"{name}.npy", error, remedy(at)) from error
     except (ValueError, EOFError) as error:
-        raise UserError(f"{at / name}.npy cannot be read ({error}): {_remedy(at)}.") from error
+        raise UserError(f"{at / name}.npy cannot be read ({error}): {remedy(at)}.") from error
 
 
 def _open(at: Path, split: SplitName, about: Mapping[str, Any]) -> Examples:

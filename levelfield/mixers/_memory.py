@@ -1,7 +1,8 @@
-"""Holds what DeltaNet, Gated DeltaNet and GLA share: layers that keep a matrix of memory for each head.
+"""Holds what layers of the delta rule share, which keep a matrix of memory for each head, and the weight of a norm.
 
-    q, k, v = silu(causal convolution of three linear maps of x)        query_key_value; not in GLA
-    S: (K, V) of each of H heads, and the convolutions' last inputs     state_size
+    q, k, v = silu(causal convolution of three linear maps of x)        query_key_value
+    S: (K, V) of each of H heads, and the convolutions' last inputs     DeltaMemory
+    y = x / root mean square of x * weight                              NormWeight, which other layers have as well
 
 Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys and values, W taps.
 """
@@ -15,25 +16,29 @@ from torch import Generator, Tensor, nn
 
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d
-from levelfield.spec import UserError
+from levelfield.spec import MixerConfig
 
 
-def check_taps(name: str, taps: int) -> None:
-    """Raises UserError where the short convolutions would have no tap."""
-    if taps < 1:
-        raise UserError(f"{name}'s convolutions have at least one tap, not {taps}.")
+class DeltaMemory(MixerConfig):
+    """What configs of the delta rule share. Each declares these settings itself, as their order decides ids of runs."""
+
+    heads: int
+    expand_k: float
+    expand_v: float
+    conv: int
+
+    def channels(self, width: int) -> tuple[int, int]:
+        """Channels of all heads' keys, and of all heads' values; of one factor, where a step has several."""
+        return int(width * self.expand_k), int(width * self.expand_v)
+
+    def state_size(self, width: int, length: int) -> int:
+        """Counts the memories, and the last inputs of three convolutions."""
+        keys, values = self.channels(width)
+        return keys * values // self.heads + (self.conv - 1) * (2 * keys + values)
 
 
-def state_size(keys: int, values: int, heads: int, taps: int = 1) -> int:
-    """Numbers carried from step to step by one sequence: H memories (K, V), and W - 1 inputs of three convolutions.
-
-    keys, values: channels of all heads.
-    """
-    return keys * values // heads + (taps - 1) * (2 * keys + values)
-
-
-class HeadNorm(nn.Module):
-    """The weight, (V,), of a norm that every head shares."""
+class NormWeight(nn.Module):
+    """The weight, (C,), of a root-mean-square norm, under the name that checkpoints give it."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.softmax import attend_alibi
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer

@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.block_sparse import BITS, attend_block_sparse, hash_integers, sample_blocks
 from levelfield.ops.attention.softmax import visible
 from levelfield.ops.layers.heads import split_heads

@@ -17,7 +17,6 @@ Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,17 +24,16 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_channels
-from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
+from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value, short_convs
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
-from levelfield.spec import MixerConfig, ParamRule, UserError
 
 
 @dataclass(frozen=True)
-class DeltaNet(MixerConfig):
+class DeltaNet(DeltaMemory):
     """DeltaNet of yang2024delta, sections 2.2 and 3, with the layer of its code (flash-linear-attention, `DeltaNet`).
 
     expand_k, expand_v: channels of keys and of values, as multiples of the width. conv: taps of the short convolutions.
@@ -54,22 +52,10 @@ class DeltaNet(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("DeltaNet reads in one direction: build it as causal.")
+        check_causal("DeltaNet", causal)
         check_channels("DeltaNet", *self.channels(width), self.heads)
         check_taps("DeltaNet", self.conv)
         return DeltaNetLayer(self, width, generator)
-
-    def channels(self, width: int) -> tuple[int, int]:
-        """Channels of all heads' keys, and of all heads' values."""
-        return int(width * self.expand_k), int(width * self.expand_v)
-
-    def state_size(self, width: int, length: int) -> int:
-        """Counts the memory, and the last inputs of the convolutions."""
-        return state_size(*self.channels(width), self.heads, self.conv)
-
-    def param_rules(self) -> Mapping[str, ParamRule]:
-        return {}
 
 
 EXAMPLES = (DeltaNet(heads=2), DeltaNet(heads=1, expand_k=0.5, expand_v=2.0, conv=2, negative=True), DeltaNet(conv=1))
@@ -90,12 +76,8 @@ class DeltaNetLayer(RecurrentLayer):
         self.v_proj = linear(width, values, generator, bias=False)
         self.b_proj = linear(width, config.heads, generator, bias=False)
         self.q_conv1d, self.k_conv1d, self.v_conv1d = short_convs(keys, values, config.conv, generator)
-        self.o_norm = HeadNorm(values // config.heads)
+        self.o_norm = NormWeight(values // config.heads)
         self.o_proj = linear(values, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""

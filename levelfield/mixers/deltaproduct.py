@@ -27,21 +27,21 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_channels
-from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value
+from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.ops.ssm.selective import step_bias
-from levelfield.spec import MixerConfig, ParamRule, UserError
+from levelfield.spec import ParamRule, UserError
 
 DT_MIN, DT_MAX, A_MAX = 1e-3, 1e-1, 16.0  # of the decay's first values, as in Gated DeltaNet
 
 
 @dataclass(frozen=True)
-class DeltaProduct(MixerConfig):
+class DeltaProduct(DeltaMemory):
     """DeltaProduct of siems2025, section 3, with the layer of its code (flash-linear-attention, `GatedDeltaProduct`).
 
     householder: n, the factors of a transition. negative: beta is twice the sigmoid, so that a factor may reflect
@@ -63,17 +63,12 @@ class DeltaProduct(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("DeltaProduct reads in one direction: build it as causal.")
+        check_causal("DeltaProduct", causal)
         check_channels("DeltaProduct", *self.channels(width), self.heads)
         check_taps("DeltaProduct", self.conv)
         if self.householder < 1:
             raise UserError(f"DeltaProduct takes at least one Householder factor a step, not {self.householder}.")
         return DeltaProductLayer(self, width, generator)
-
-    def channels(self, width: int) -> tuple[int, int]:
-        """Channels of all heads' queries, and of all heads' values of one factor."""
-        return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
         """Counts the memory, and the last inputs of the convolutions."""
@@ -114,12 +109,8 @@ class DeltaProductLayer(RecurrentLayer):
             self.A_log = nn.Parameter(a.log())
             self.dt_bias = nn.Parameter(step_bias(heads, DT_MIN, DT_MAX, generator))
             self.g_proj = linear(width, values, generator, bias=False)
-        self.o_norm = HeadNorm(values // heads)
+        self.o_norm = NormWeight(values // heads)
         self.o_proj = linear(values, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, C) each, with

@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_causal, check_width
 from levelfield.ops.attention.forgetting import attend_forgetting
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.layers.init import linear
@@ -48,8 +48,7 @@ class FoX(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("FoX reads in one direction: build it as causal.")
+        check_causal("FoX", causal)
         check_width("FoX", width, self.heads)
         if self.rotary != "none" and width // self.heads % 2:
             raise UserError(f"FoX turns pairs of channels, not {width // self.heads} per head: choose an even width.")
@@ -72,10 +71,6 @@ class FoXLayer(RecurrentLayer):
         self.qkv = linear(width, 3 * width, generator, config.bias)
         self.forget = linear(width, config.heads, generator)
         self.out = linear(width, width, generator, config.bias)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys`, rotated if at all, and `values` of all steps so far, (B, T, D) each, and the logarithms of

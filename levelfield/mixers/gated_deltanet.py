@@ -25,19 +25,19 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_channels
-from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
+from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value, short_convs
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta import delta_rule
 from levelfield.ops.ssm.selective import step_bias
-from levelfield.spec import MixerConfig, ParamRule, UserError
+from levelfield.spec import ParamRule, UserError
 
 
 @dataclass(frozen=True)
-class GatedDeltaNet(MixerConfig):
+class GatedDeltaNet(DeltaMemory):
     """Gated DeltaNet of yang2025, section 3, with the layer of its code (flash-linear-attention, `GatedDeltaNet`).
 
     expand_k, expand_v: channels of keys and of values, as multiples of the width. conv: taps of the short convolutions.
@@ -60,21 +60,12 @@ class GatedDeltaNet(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("GatedDeltaNet reads in one direction: build it as causal.")
+        check_causal("GatedDeltaNet", causal)
         check_channels("GatedDeltaNet", *self.channels(width), self.heads)
         check_taps("GatedDeltaNet", self.conv)
         if not (0 < self.dt_min <= self.dt_max and self.a_max > 0):
             raise UserError("GatedDeltaNet needs 0 < dt_min <= dt_max and a positive a_max.")
         return GatedDeltaNetLayer(self, width, generator)
-
-    def channels(self, width: int) -> tuple[int, int]:
-        """Channels of all heads' keys, and of all heads' values."""
-        return int(width * self.expand_k), int(width * self.expand_v)
-
-    def state_size(self, width: int, length: int) -> int:
-        """Counts the memory, and the last inputs of the convolutions."""
-        return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
         return dict.fromkeys(("A_log", "dt_bias"), ParamRule(weight_decay=0.0))
@@ -104,12 +95,8 @@ class GatedDeltaNetLayer(RecurrentLayer):
         self.dt_bias = nn.Parameter(step_bias(config.heads, config.dt_min, config.dt_max, generator))
         self.q_conv1d, self.k_conv1d, self.v_conv1d = short_convs(keys, values, config.conv, generator)
         self.g_proj = linear(width, values, generator, bias=False)
-        self.o_norm = HeadNorm(values // config.heads)
+        self.o_norm = NormWeight(values // config.heads)
         self.o_proj = linear(values, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""

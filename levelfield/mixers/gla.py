@@ -14,7 +14,6 @@ Letters: B batch, T steps, D width, H heads, K and V channels of a head's keys a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,13 +21,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_channels
-from levelfield.mixers._memory import state_size
+from levelfield.mixers._checks import check_causal, check_channels
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
-from levelfield.spec import MixerConfig, ParamRule, UserError
+from levelfield.spec import MixerConfig, UserError
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ class GLA(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("GLA reads in one direction: build it as causal.")
+        check_causal("GLA", causal)
         check_channels("GLA", *self.channels(width), self.heads)
         if self.gate_rank < 1 or self.gate_divisor <= 0:
             raise UserError("GLA needs a gate_rank of at least 1 and a positive gate_divisor.")
@@ -63,10 +60,8 @@ class GLA(MixerConfig):
         return int(width * self.expand_k), int(width * self.expand_v)
 
     def state_size(self, width: int, length: int) -> int:
-        return state_size(*self.channels(width), self.heads)
-
-    def param_rules(self) -> Mapping[str, ParamRule]:
-        return {}
+        keys, values = self.channels(width)
+        return keys * values // self.heads
 
 
 EXAMPLES = (GLA(heads=2), GLA(heads=1, expand_k=1.0, expand_v=2.0, gate_rank=3, gate_divisor=1.0))
@@ -89,10 +84,6 @@ class GLALayer(RecurrentLayer):
         )
         self.norm_weight = nn.Parameter(torch.ones(values // config.heads))
         self.o_proj = linear(values, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V)."""

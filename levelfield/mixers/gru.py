@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.init import gru, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
@@ -41,8 +42,7 @@ class GRU(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("GRU reads in one direction: build it as causal.")
+        check_causal("GRU", causal)
         if self.hidden is not None and self.hidden < 1:
             raise UserError(f"GRU needs at least one hidden channel, not {self.hidden}.")
         return GRULayer(width, self.hidden or width, generator)
@@ -61,10 +61,6 @@ class GRULayer(RecurrentLayer):
         super().__init__()
         self.gru = gru(width, hidden, generator)
         self.out = linear(hidden, width, generator)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `hidden`, (B, N)."""

@@ -26,8 +26,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
-from levelfield.mixers._memory import state_size
+from levelfield.mixers._checks import check_causal, check_width
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
@@ -51,15 +50,14 @@ class HGRN2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("HGRN2 reads in one direction: build it as causal.")
+        check_causal("HGRN2", causal)
         check_width("HGRN2", width, self.heads)
         if self.layers < 1:
             raise UserError(f"HGRN2's bounds rise over at least one layer, not {self.layers}.")
         return HGRN2Layer(self, width, layer, generator)
 
     def state_size(self, width: int, length: int) -> int:
-        return state_size(width, width, self.heads)
+        return width * width // self.heads
 
 
 EXAMPLES = (HGRN2(heads=2), HGRN2(heads=1, layers=1))
@@ -80,10 +78,6 @@ class HGRN2Layer(RecurrentLayer):
         self.bound = nn.Parameter(torch.full((width,), math.log(start / (1 - start)))) if start else None
         self.norm_weight = nn.Parameter(torch.ones(width))
         self.o_proj = linear(width, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, K)."""

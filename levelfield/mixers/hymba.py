@@ -25,8 +25,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
-from levelfield.mixers._memory import HeadNorm, check_taps
+from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._memory import NormWeight
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend, attend_window
 from levelfield.ops.conv.short import short_conv
@@ -63,8 +63,7 @@ class Hymba(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("Hymba reads in one direction: build it as causal.")
+        check_causal("Hymba", causal)
         if min(self.state, self.expand, self.inner_rank(width), self.window or 1) < 1:
             raise UserError("Hymba's state, expand, rank and window are all at least 1.")
         check_taps("Hymba", self.conv)
@@ -107,19 +106,15 @@ class HymbaLayer(RecurrentLayer):
         self.in_proj = linear(width, sum(self.sizes), generator)
         self.conv1d = conv1d(inner, inner, config.conv, generator, groups=inner)
         self.x_proj = linear(inner, rank + 2 * config.state, generator, bias=False)
-        self.x_norms = nn.ModuleList(HeadNorm(size) for size in (rank, config.state, config.state))
+        self.x_norms = nn.ModuleList(NormWeight(size) for size in (rank, config.state, config.state))
         self.dt_proj = linear(rank, inner, generator)
         with torch.no_grad():
             self.dt_proj.weight.uniform_(-(rank**-0.5), rank**-0.5, generator=generator)
             self.dt_proj.bias.copy_(step_bias(inner, DT_MIN, DT_MAX, generator))
         self.A_log = nn.Parameter(torch.arange(1.0, config.state + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
-        self.norms = nn.ModuleList(HeadNorm(inner) for _ in range(2))  # of attention, and of the states
+        self.norms = nn.ModuleList(NormWeight(inner) for _ in range(2))  # of attention, and of the states
         self.out_proj = linear(inner, width, generator)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys` and `values` that the next step sees, (B, steps, channels), the convolution's last inputs,
@@ -171,5 +166,5 @@ class HymbaLayer(RecurrentLayer):
 
 def _normed(x: Tensor, norm: nn.Module) -> Tensor:
     """The root-mean-square norm over the last axis, in the type of its weight: (..., C) -> the same shape."""
-    assert isinstance(norm, HeadNorm)
+    assert isinstance(norm, NormWeight)
     return F.rms_norm(x.to(norm.weight.dtype), x.shape[-1:], norm.weight, EPS)

@@ -26,21 +26,21 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_channels
-from levelfield.mixers._memory import HeadNorm, check_taps, query_key_value, short_convs, state_size
+from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value, short_convs
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.unit_norm import unit
 from levelfield.ops.linear_attention.delta_decayed import decayed_delta_rule
 from levelfield.ops.ssm.selective import step_bias
-from levelfield.spec import MixerConfig, ParamRule, UserError
+from levelfield.spec import ParamRule, UserError
 
 DT_MIN, DT_MAX = 1e-3, 1e-1  # softplus(dt_bias) is log-uniform between them at first
 A_MIN, A_MAX = 1.0, 16.0  # and exp(A_log) uniform between these
 
 
 @dataclass(frozen=True)
-class KDA(MixerConfig):
+class KDA(DeltaMemory):
     """KDA of kimi2025, section 4, with the layer of flash-linear-attention, `KimiDeltaAttention`, and its first values.
 
     expand_k, expand_v: channels of keys and of values, as multiples of the width. conv: taps of the short convolutions.
@@ -61,21 +61,12 @@ class KDA(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("KDA reads in one direction: build it as causal.")
+        check_causal("KDA", causal)
         check_channels("KDA", *self.channels(width), self.heads)
         check_taps("KDA", self.conv)
         if self.rank is not None and self.rank < 1:
             raise UserError(f"KDA's bottlenecks have at least one channel, not {self.rank}; None is a head's values.")
         return KDALayer(self, width, generator)
-
-    def channels(self, width: int) -> tuple[int, int]:
-        """Channels of all heads' keys, and of all heads' values."""
-        return int(width * self.expand_k), int(width * self.expand_v)
-
-    def state_size(self, width: int, length: int) -> int:
-        """Counts the memory, and the last inputs of the convolutions."""
-        return state_size(*self.channels(width), self.heads, self.conv)
 
     def param_rules(self) -> Mapping[str, ParamRule]:
         return dict.fromkeys(("A_log", "dt_bias"), ParamRule(weight_decay=0.0))
@@ -104,12 +95,8 @@ class KDALayer(RecurrentLayer):
         self.A_log = nn.Parameter(torch.empty(heads).uniform_(A_MIN, A_MAX, generator=generator).log())
         self.dt_bias = nn.Parameter(step_bias(keys, DT_MIN, DT_MAX, generator))
         self.g_proj = nn.Sequential(linear(width, rank, generator, bias=False), linear(rank, values, generator))
-        self.o_norm = HeadNorm(values // heads)
+        self.o_norm = NormWeight(values // heads)
         self.o_proj = linear(values, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, K, V), and the convolutions' last inputs `q`, `k` and `v`, (B, W - 1, H X) each."""

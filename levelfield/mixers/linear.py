@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer

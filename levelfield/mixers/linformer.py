@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.layers.init import linear
 from levelfield.spec import MixerConfig, UserError
 

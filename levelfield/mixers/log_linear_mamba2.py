@@ -26,7 +26,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._memory import HeadNorm
+from levelfield.mixers._checks import check_causal
+from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
@@ -60,8 +61,7 @@ class LogLinearMamba2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("LogLinearMamba2 reads in one direction: build it as causal.")
+        check_causal("LogLinearMamba2", causal)
         if min(self.state, self.expand, self.head, self.groups, self.conv, self.levels) < 1:
             raise UserError("LogLinearMamba2's state, expand, head, groups, conv and levels are all at least 1.")
         inner = self.expand * width
@@ -105,12 +105,8 @@ class LogLinearMamba2Layer(RecurrentLayer):
         self.A_log = nn.Parameter(torch.arange(1.0, self.heads + 1).log())
         self.L = nn.Parameter(torch.ones(self.heads, config.levels))
         self.D = nn.Parameter(torch.ones(self.heads))
-        self.norm = HeadNorm(inner)
+        self.norm = NormWeight(inner)
         self.out_proj = linear(inner, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E + 2 G N), and `memory`, (B, bits, H, N, P), for

@@ -25,6 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -54,8 +55,7 @@ class Mamba(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("Mamba reads in one direction: build it as causal.")
+        check_causal("Mamba", causal)
         if min(self.state, self.expand, self.conv, self.inner_rank(width)) < 1:
             raise UserError("Mamba's state, expand, conv and rank are all at least 1.")
         if not 0 < self.dt_min <= self.dt_max:
@@ -94,10 +94,6 @@ class MambaLayer(RecurrentLayer):
         self.A_log = nn.Parameter(torch.arange(1.0, config.state + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = linear(inner, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E), and `memory`, (B, E, N)."""

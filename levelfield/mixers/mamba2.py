@@ -23,6 +23,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._checks import check_causal
+from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
@@ -57,8 +59,7 @@ class Mamba2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("Mamba2 reads in one direction: build it as causal.")
+        check_causal("Mamba2", causal)
         if min(self.state, self.expand, self.head, self.groups, self.conv) < 1:
             raise UserError("Mamba2's state, expand, head, groups and conv are all at least 1.")
         if self.expand * width % self.head:
@@ -91,14 +92,6 @@ EXAMPLES = (
 )
 
 
-class GatedNorm(nn.Module):
-    """The weight of a gated norm, (E,)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(channels))
-
-
 class Mamba2Layer(RecurrentLayer):
     """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it."""
 
@@ -114,12 +107,8 @@ class Mamba2Layer(RecurrentLayer):
         a = torch.empty(self.heads).uniform_(config.a_min, config.a_max, generator=generator)
         self.A_log = nn.Parameter(a.log())
         self.D = nn.Parameter(torch.ones(self.heads))
-        self.norm = GatedNorm(inner)
+        self.norm = NormWeight(inner)
         self.out_proj = linear(inner, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `tail`, the convolution's last inputs, (B, W - 1, E + 2 G N), and `memory`, (B, H, N, P)."""

@@ -29,7 +29,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._memory import HeadNorm
+from levelfield.mixers._checks import check_causal
+from levelfield.mixers._memory import NormWeight
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -68,8 +69,7 @@ class Mamba3(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("Mamba3 reads in one direction: build it as causal.")
+        check_causal("Mamba3", causal)
         if min(self.state, self.expand, self.head, self.groups) < 1:
             raise UserError("Mamba3's state, expand, head and groups are all at least 1.")
         inner = self.expand * width
@@ -119,14 +119,10 @@ class Mamba3Layer(RecurrentLayer):
         self.in_proj = linear(width, sum(self.sizes), generator, bias=False)
         self.dt_bias = nn.Parameter(step_bias(self.heads, config.dt_min, config.dt_max, generator))
         self.B_bias, self.C_bias = (nn.Parameter(torch.ones(self.heads, 1, config.state)) for _ in range(2))
-        self.B_norm, self.C_norm = (HeadNorm(config.state) for _ in range(2))
+        self.B_norm, self.C_norm = (NormWeight(config.state) for _ in range(2))
         self.D = nn.Parameter(torch.ones(self.heads))
-        self.norm = HeadNorm(inner) if config.norm else None
+        self.norm = NormWeight(inner) if config.norm else None
         self.out_proj = linear(inner, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `memory`, (B, H, N, P), and of the last step `key`, (B, H, N), `value`, (B, H, P), and `angle`,
@@ -164,7 +160,7 @@ class Mamba3Layer(RecurrentLayer):
             total = total + start.unsqueeze(1)
         return (total - 2 * math.pi * (total / (2 * math.pi)).floor()).to(dt.dtype)
 
-    def _normed(self, part: Tensor, norm: HeadNorm, bias: Tensor) -> Tensor:
+    def _normed(self, part: Tensor, norm: NormWeight, bias: Tensor) -> Tensor:
         """B or C, (B, T, G N), normed within groups, for all heads: (B, T, H, N)."""
         groups = part.unflatten(-1, (self.config.groups, -1))
         normed = F.rms_norm(groups, groups.shape[-1:], norm.weight, EPS)

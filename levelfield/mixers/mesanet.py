@@ -28,8 +28,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
-from levelfield.mixers._memory import HeadNorm, check_taps
+from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
@@ -59,8 +59,7 @@ class MesaNet(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("MesaNet reads in one direction: build it as causal.")
+        check_causal("MesaNet", causal)
         check_width("MesaNet", width, self.heads)
         check_taps("MesaNet", self.conv)
         if not 0 < self.least < 1 or self.rounds < 1:
@@ -96,12 +95,8 @@ class MesaNetLayer(RecurrentLayer):
         )
         self.lambda_params = nn.Parameter(torch.full((width,), math.log(math.expm1(1 - config.least))))
         self.g_proj = linear(width, width, generator, bias=False) if config.gate else None
-        self.o_norm = HeadNorm(width // config.heads)
+        self.o_norm = NormWeight(width // config.heads)
         self.o_proj = linear(width, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `gram` and `memory`, (B, H, d, d) each, and the convolutions' last inputs `q` and `k`,

@@ -25,9 +25,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._checks import check_causal
+from levelfield.mixers._xlstm import Blocks, Convolution, HeadNorm
 from levelfield.ops.conv.short import short_conv
-from levelfield.ops.layers.block_diagonal import by_blocks
-from levelfield.ops.layers.init import conv1d, linear
+from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.mlstm import mlstm
 from levelfield.spec import MixerConfig, ParamRule, UserError
@@ -58,8 +59,7 @@ class MLSTM(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("MLSTM reads in one direction: build it as causal.")
+        check_causal("MLSTM", causal)
         inner = self.inner(width)
         if min(self.heads, self.block, inner) < 1 or inner % self.heads or inner % self.block:
             raise UserError(
@@ -86,37 +86,6 @@ class MLSTM(MixerConfig):
 
 
 EXAMPLES = (MLSTM(heads=2), MLSTM(heads=1, expand=1.0, conv=1, block=2, forget="exponential", layers=3))
-
-
-class Blocks(nn.Module):
-    """A linear map of each few channels by themselves: (..., E) -> (..., E)."""
-
-    def __init__(self, channels: int, block: int, spread: float, generator: Generator) -> None:
-        super().__init__()
-        weight = torch.empty(channels // block, block, block).normal_(0, spread, generator=generator)
-        self.weight = nn.Parameter(weight)  # (E / block, to, from)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return by_blocks(x, self.weight.to(x.dtype))
-
-
-class HeadNorm(nn.Module):
-    """Layer norm of each head by itself, then channels scaled by 1 + weight: (B, T, H, K) -> (B, T, E)."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:]).flatten(-2) * (1 + self.weight)
-
-
-class Convolution(nn.Module):
-    """Holds the convolution's weights under the name that checkpoints give them."""
-
-    def __init__(self, channels: int, taps: int, generator: Generator) -> None:
-        super().__init__()
-        self.conv = conv1d(channels, channels, taps, generator, groups=channels)
 
 
 class Cell(nn.Module):
@@ -169,10 +138,6 @@ class MLSTMLayer(RecurrentLayer):
         self.proj_down = linear(inner, width, generator, bias=False)
         nn.init.normal_(self.proj_up.weight, 0, spread, generator=generator)
         nn.init.normal_(self.proj_down.weight, 0, 2 / config.layers / math.sqrt(width), generator=generator)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps memory, stabiliser and the last inputs of the convolution.

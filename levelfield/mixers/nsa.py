@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_causal, check_width
 from levelfield.ops.attention.chosen import Choice, attend_chosen, attend_pooled, choose, pool
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend_window
@@ -57,8 +57,7 @@ class NSA(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("NSA reads in one direction: build it as causal.")
+        check_causal("NSA", causal)
         check_width("NSA", width, self.heads)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UserError(f"NSA cannot share {self.kv_heads} heads of keys among {self.heads}: choose a divisor.")
@@ -91,10 +90,6 @@ class NSALayer(RecurrentLayer):
         self.k_proj, self.v_proj = (linear(width, 3 * self.keys, generator, bias=False) for _ in range(2))
         self.g_proj = linear(width, 3 * config.heads, generator, bias=False)
         self.o_proj = linear(width, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State, all (B, G, steps, d): `pooled_keys` and `pooled_values` of whole blocks, `open_keys` and `open_values`

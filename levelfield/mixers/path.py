@@ -25,8 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._heads import check_width
-from levelfield.mixers._memory import check_taps
+from levelfield.mixers._checks import check_causal, check_taps, check_width
 from levelfield.ops.attention.turned import Past, Steps, attend_turned
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d, linear
@@ -52,8 +51,7 @@ class PaTH(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("PaTH reads in one direction: build it as causal.")
+        check_causal("PaTH", causal)
         check_width("PaTH", width, self.heads)
         check_taps("PaTH", self.conv)
         if self.rank is not None and self.rank < 1:
@@ -84,10 +82,6 @@ class PaTHLayer(RecurrentLayer):
         self.w_conv1d = conv1d(width, width, config.conv, generator, groups=width, bias=False)
         self.bt_proj = linear(width, config.heads, generator)
         self.o_proj = linear(width, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `keys` of all steps as they stand at the last one, `values`, (B, H, T, d) each, and the convolution's

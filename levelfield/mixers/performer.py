@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer

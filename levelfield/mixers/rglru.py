@@ -101,10 +101,6 @@ class RGLRULayer(RecurrentLayer):
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
-
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the recurrence's `state`, (B, W), and the convolution's last `inputs`, (B, kernel - 1, W)."""
         gate, u = F.gelu(self.linear_y(x), approximate="tanh"), self.linear_x(x)

@@ -25,6 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -59,8 +60,7 @@ class RWKV6(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("RWKV6 reads in one direction: build it as causal.")
+        check_causal("RWKV6", causal)
         if min(self.head, self.mix_rank, self.decay_rank, self.layers, self.blocks) < 1:
             raise UserError("RWKV6's head, mix_rank, decay_rank, layers and blocks are all at least 1.")
         if width % self.head:
@@ -117,10 +117,6 @@ class RWKV6TimeMix(RecurrentLayer):
         self.time_decay_w2 = nn.Parameter(_small((config.decay_rank, width), generator))
         zigzag = 0.1 * ((torch.arange(width) + 1) % 3 - 1)
         self.time_faaaa = nn.Parameter((up * (1 - along) + zigzag).view(-1, config.head))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""

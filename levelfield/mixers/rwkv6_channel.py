@@ -20,6 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
@@ -43,8 +44,7 @@ class RWKV6Channel(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("RWKV6Channel reads in one direction: build it as causal.")
+        check_causal("RWKV6Channel", causal)
         if self.hidden < 0 or min(self.layers, self.blocks) < 1:
             raise UserError("RWKV6Channel's layers and blocks are at least 1, and its hidden at least 0.")
         return RWKV6ChannelMix(self, width, layer, generator)
@@ -77,10 +77,6 @@ class RWKV6ChannelMix(RecurrentLayer):
         self.key = orthogonal_linear(width, config.inner(width), generator)
         self.receptance = zero_linear(width, width)
         self.value = zero_linear(config.inner(width), width)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D)."""

@@ -28,6 +28,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -65,8 +66,7 @@ class RWKV7(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("RWKV7 reads in one direction: build it as causal.")
+        check_causal("RWKV7", causal)
         if min(self.layers, self.blocks) < 1 or min(self.decay_rank, self.rate_rank, self.gate_rank) < 0:
             raise UserError("RWKV7's layers and blocks are at least 1, and its ranks at least 0.")
         if self.head < 2 or width % self.head:
@@ -126,10 +126,6 @@ class RWKV7TimeMix(RecurrentLayer):
         self.k_k = nn.Parameter(0.71 - 0.1 * (along - 0.5))
         self.k_a = nn.Parameter(torch.full_like(along, 1.02))
         self.r_k = nn.Parameter(torch.full((width // config.head, config.head), -0.04))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D), and the `memory`, (B, H, K, K), keys first."""

@@ -20,6 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
@@ -43,8 +44,7 @@ class RWKV7Channel(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("RWKV7Channel reads in one direction: build it as causal.")
+        check_causal("RWKV7Channel", causal)
         if self.hidden < 0 or min(self.layers, self.blocks) < 1:
             raise UserError("RWKV7Channel's layers and blocks are at least 1, and its hidden at least 0.")
         return RWKV7ChannelMix(self, width, layer, generator)
@@ -72,10 +72,6 @@ class RWKV7ChannelMix(RecurrentLayer):
         self.x_k = nn.Parameter(graded(width, depth_of(layer, config.layers, config.blocks).down ** 4))
         self.key = orthogonal_linear(width, hidden, generator)
         self.value = zero_linear(hidden, width)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the `last` input, (B, D)."""

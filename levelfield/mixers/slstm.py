@@ -23,16 +23,13 @@ from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
-from levelfield.mixers._memory import check_taps
+from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._xlstm import Blocks, Convolution, HeadNorm
 from levelfield.ops.conv.short import short_conv
-from levelfield.ops.layers.block_diagonal import by_blocks
-from levelfield.ops.layers.init import conv1d
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.slstm import State, slstm
-from levelfield.spec import MixerConfig, ParamRule, UserError
+from levelfield.spec import MixerConfig, ParamRule
 
 FORGET_FIRST, FORGET_FALL, FORGET_BEND = 5.0, 12.0, 0.3  # f~ at the start: 5 - 12 (channel / last channel)^0.3
 
@@ -54,8 +51,7 @@ class SLSTM(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("SLSTM reads in one direction: build it as causal.")
+        check_causal("SLSTM", causal)
         check_width("SLSTM", width, self.heads)
         if self.conv:
             check_taps("SLSTM", self.conv)
@@ -70,27 +66,6 @@ class SLSTM(MixerConfig):
 
 
 EXAMPLES = (SLSTM(heads=2), SLSTM(heads=1, conv=0))
-
-
-class Blocks(nn.Module):
-    """A linear map of each head by itself, (..., D) -> (..., D): weight (H, K, K), to and from."""
-
-    def __init__(self, width: int, heads: int, generator: Generator) -> None:
-        super().__init__()
-        size = width // heads
-        weight = torch.empty(heads, size, size).normal_(0, math.sqrt(2 / (5 * width)), generator=generator)
-        self.weight = nn.Parameter(weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return by_blocks(x, self.weight.to(x.dtype))
-
-
-class Convolution(nn.Module):
-    """Holds the convolution's weights under the name that checkpoints give them."""
-
-    def __init__(self, width: int, taps: int, generator: Generator) -> None:
-        super().__init__()
-        self.conv = conv1d(width, width, taps, generator, groups=width)
 
 
 class Cell(nn.Module):
@@ -111,17 +86,6 @@ class Cell(nn.Module):
             return slstm(given.to(kind) + self.bias, self.recurrent, state)
 
 
-class HeadNorm(nn.Module):
-    """Layer norm of each head by itself, then channels scaled by 1 + weight: (B, T, H, K) -> (B, T, D)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:]).flatten(-2) * (1 + self.weight)
-
-
 class SLSTMLayer(RecurrentLayer):
     """Maps (B, T, D) to (B, T, D), causally: padding comes after the real steps, where none of them sees it.
 
@@ -132,13 +96,10 @@ class SLSTMLayer(RecurrentLayer):
         super().__init__()
         self.heads = config.heads
         self.conv1d = Convolution(width, config.conv, generator) if config.conv else None
-        self.igate, self.fgate, self.zgate, self.ogate = (Blocks(width, config.heads, generator) for _ in range(4))
-        self.slstm_cell = Cell(config.heads, width // config.heads)
+        block, spread = width // config.heads, math.sqrt(2 / (5 * width))
+        self.igate, self.fgate, self.zgate, self.ogate = (Blocks(width, block, spread, generator) for _ in range(4))
+        self.slstm_cell = Cell(config.heads, block)
         self.group_norm = HeadNorm(width)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: `output`, `cell`, `norm` and `peak`, (B, H, K) each, and the convolution's last inputs `tail`,

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.windowed_bias import attend_table, chunk_table, distances, window_table
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.heads import split_heads

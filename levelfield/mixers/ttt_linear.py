@@ -26,7 +26,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._heads import check_width
+from levelfield.mixers._checks import check_causal, check_width
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -53,8 +53,7 @@ class TTTLinear(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("TTT-Linear reads in one direction: build it as causal.")
+        check_causal("TTT-Linear", causal)
         check_width("TTT-Linear", width, self.heads)
         if width // self.heads % 2:
             raise UserError(
@@ -101,10 +100,6 @@ class TTTLinearLayer(RecurrentLayer):
         self.b1 = nn.Parameter(torch.zeros(heads, 1, size))
         self.post_norm = nn.LayerNorm(width, eps=EPS)
         self.o_proj = linear(width, width, generator, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
-        return self.step(x, None)[0]
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """State: the inner model at its mini-batch's start, `weight`, (B, H, C, C), and `bias`, (B, H, 1, C), and what

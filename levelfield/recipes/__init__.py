@@ -9,3 +9,8 @@
 
 A setting knows every number but no mixer: whoever puts the mixer in, a study, sees all that the arms share.
 """
+
+from __future__ import annotations
+
+from levelfield.recipes._shape import Shape as Shape
+from levelfield.recipes._shape import known as known

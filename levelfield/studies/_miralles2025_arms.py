@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gmlp import GMLP
@@ -21,9 +21,11 @@ from levelfield.mixers.s4 import S4
 from levelfield.mixers.s5 import S5
 from levelfield.protocols import DENOISE, enriched, scratch
 from levelfield.recipes import miralles2025
-from levelfield.spec import Effort, Model, Protocol, Recipe, ReportView, Run, Task
+from levelfield.spec import Effort, Protocol, Recipe, ReportView, Run, Task
 from levelfield.studies import _amos2025
+from levelfield.studies import _deviations as same
 from levelfield.studies import _miralles2025_baselines as baselines
+from levelfield.studies._amos2025 import Arm
 from levelfield.tasks.image import Image
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.pathfinder import Pathfinder
@@ -31,15 +33,15 @@ from levelfield.tasks.retrieval import Retrieval
 from levelfield.tasks.text import Text
 
 DEVIATIONS = (
-    "Texts have 4,096 bytes, as table 6 and the public code say; section 2.2 speaks of 4,000 for Retrieval.",
+    same.BYTES,
     "The head over two documents of what the paper trains, with a hidden layer of 512, is the public code's; the paper "
     "is silent.",
-    "Text's validation reviews are a tenth of train by their content; the public code draws an unseeded tenth.",
-    "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
-    "The CIFAR-10 augmentation acts on the gray picture, where the paper's acts on the colour picture before it.",
-    "Optimizer betas and the plateau schedule's numbers are not printed and come from earlier public code.",
-    "Everything is in float32, where the paper's code uses mixed precision; binary tasks have two logits, not one.",
-    "The paper prints one run per cell; hours and paper run three seeds.",
+    same.VALIDATION,
+    same.GENERATED,
+    same.GRAY,
+    same.OPTIMIZER,
+    same.PRECISION,
+    same.ONE_RUN,
     "Below paper, all batches are of one size and all arms have equally many steps, both phases of self-pretraining "
     "together; hours trains 5,000 steps of 64 examples, not the printed epochs.",
     "Minutes and overnight leave out Text and Retrieval and shrink models and tasks (ListOps of 21 to 199 tokens, "
@@ -63,25 +65,11 @@ TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes last
     "hours": ("listops", "pathfinder", "text", "retrieval", "image"),
     "paper": ("listops", "pathfinder", "text", "retrieval", "image"),
 }
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
-
-
-class Arm(NamedTuple):
-    """What a run is made of, but for its seed."""
-
-    task: Task
-    model: Model
-    protocol: Protocol
 
 
 def runs_of(arms: Callable[[str, Effort], Iterable[Arm]], effort: Effort) -> tuple[Run, ...]:
     """Returns, task by task, every arm at every seed; tasks that need official files come last."""
-    return tuple(
-        Run(arm.task, arm.model, arm.protocol, seed)
-        for name in TASKS[effort]
-        for arm in arms(name, effort)
-        for seed in range(SEEDS[effort])
-    )
+    return _amos2025.runs_of(arms, TASKS[effort], effort)
 
 
 def task(name: str, effort: Effort) -> Task:

@@ -18,8 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from levelfield.recipes import amos2025, ma2023, miralles2025, smith2023
-from levelfield.recipes._shape import Shape, known
+from levelfield.recipes import Shape, amos2025, known, ma2023, miralles2025, smith2023
 from levelfield.recipes.miralles2025 import TASKS, compared, retrained, scaled
 from levelfield.spec import Duration, Effort, Recipe
 

@@ -21,6 +21,7 @@ from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, MixerConfig, Model, ReportView, Row, Run, Study
+from levelfield.studies import _deviations as same
 from levelfield.studies._amos2025_small import HEADS, SCRATCH, SSM, TRANSFORMER, before_and_after, mixers, task
 
 MEGA, DELTA = "mega", "gated_deltanet"
@@ -111,8 +112,7 @@ study = Study(
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
-        "CIFAR-10 pooled to 8 x 8 pixels, width 64 and two layers, with one feed-forward layer around every mixer: no "
-        "printed number belongs beside these.",
+        same.POOLED,
         "The paper quotes Mega's scores from scratch and never self-pretrains it: the question is this study's own.",
         "Gated DeltaNet is not in the paper; it reads forward alone, and is compared with models that do so, too.",
         "Causal self-pretraining regresses the gray value of the next pixel, and masked that of hidden pixels.",

@@ -20,8 +20,9 @@ from levelfield.probes.slices import Slices
 from levelfield.recipes import amos2025_figure2
 from levelfield.report.decisions import Contrast, Seeds
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study
-from levelfield.studies._amos2025 import SEEDS, protocols, task
+from levelfield.spec import Effort, Published, ReportView, Row, Run, Study
+from levelfield.studies import _deviations as same
+from levelfield.studies._amos2025 import Arm, protocols, runs_of, task
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops",),
@@ -46,26 +47,22 @@ QUESTIONS = {
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: both models from both starts, each from scratch and self-pretrained, at every seed."""
-    return tuple(
-        Run(task(name, effort), model, protocol, seed)
-        for name in TASKS[effort]
-        for model, protocol in _arms(name, effort)
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, TASKS[effort], effort)
 
 
-def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+def _arms(name: str, effort: Effort) -> Iterator[Arm]:
     """The two protocols of a model share the model."""
+    data = task(name, effort)
     designed, drawn = amos2025_figure2.s4(name, effort), amos2025_figure2.s4_random(name, effort)
     for label, ssm in ((SSM, designed), (f"{SSM}_random", drawn)):
         init = "random" if label.endswith("_random") else "legs"
         mixer = S4(init=init, copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr, dt_lr=ssm.dt_lr)
-        yield from ((ssm.shape.model(mixer, label), protocol) for protocol in protocols(ssm))
+        yield from (Arm(data, ssm.shape.model(mixer, label), protocol) for protocol in protocols(ssm))
     for init in ("structured", "random"):
         setting = amos2025_figure2.dlr(name, init, effort)
         label = DIAGONAL if init == "structured" else f"{DIAGONAL}_random"
         model = setting.shape.model(DLR(setting.state, init, lr=setting.lr), label)
-        yield from ((model, protocol) for protocol in protocols(setting))
+        yield from (Arm(data, model, protocol) for protocol in protocols(setting))
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -127,25 +124,24 @@ study = Study(
     deviations=(
         "The figure has averages over four tasks; the scores of single tasks are in a table of the full version, which "
         "is not in the numbers at hand.",
-        "A random start redraws the parameters of the mixers, from N(0, 0.01); the paper's code redraws every "
-        "parameter of the model, norms, embeddings and heads included.",
+        same.RANDOM_STARTS,
         "Some rates and batches of the printed table are illegible: each recipe's `assumed` names them.",
         "The published DLR code does not run as released, and lets the first layer's decay rates learn faster than the "
         "others'; here all layers have the configuration's rate.",
-        "S4's scratch scores are quoted by the paper from another code base; here they are trained with its recipe.",
-        "Text is selected on a tenth of train that is left out of training, where the paper's code selects on test.",
-        "Text has up to 4,096 characters, as every configuration of the paper's code; the paper says 2,048.",
+        same.S4_QUOTED,
+        same.TEXT_SELECTION,
+        same.TEXT_LENGTH,
         "Pretraining on Text has a linear head over the symbols; a slip in the paper's code leaves it without one.",
-        "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
+        same.GENERATED,
         "ListOps has no end-of-sequence symbol.",
-        "S4's dropout acts once, on the residual branch.",
+        same.S4_DROPOUT,
         "The paper ends a phase after 200 epochs or 24 hours on one GPU, whichever comes first; here only the printed "
         "epochs end it, however long they take.",
         "A cosine falls to zero over the budget of its phase; in the paper's code it does so over a fixed horizon, "
         "which shorter phases do not reach.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.ONE_RUN,
         "Below paper, DLR has 64 states of 1,024, and scratch gets the steps of pretraining and fine-tuning together.",
-        "Hours trains models of at most 128 channels and 6 layers for 8,000 steps a phase, and leaves out PathX.",
+        same.HOURS,
         "Overnight and below shrink models and tasks (ListOps of 21 to 199 tokens, Image of 8 x 8 pixels, one rate of "
         "0.001 for all): printed averages beside them belong to harder tasks and larger models.",
     ),

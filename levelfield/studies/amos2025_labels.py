@@ -20,6 +20,7 @@ from levelfield.protocols import named_by_share, scarce, share_of
 from levelfield.report.decisions import Contrast, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study, Task
+from levelfield.studies import _deviations as same
 from levelfield.studies._amos2025_small import SCRATCH, TRANSFORMER, before_and_after, mixers, task
 from levelfield.tasks.in_context_recall import InContextRecall
 
@@ -130,7 +131,6 @@ study = Study(
         "The validation split stays whole, so that training ends at the right time even where it has few labels.",
         "CIFAR-10 pooled to 8 x 8 pixels, and sequences of 64 steps with 8 keys and 8 values: no printed number "
         "belongs beside these.",
-        "In-context recall is pretrained by the next symbol, which names the value behind a repeated key: what is "
-        "asked is part of what is pretrained. It shows that the protocol can help, not how often it does.",
+        same.RECALL,
     ),
 )

@@ -20,6 +20,7 @@ from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, MixerConfig, ReportView, Row, Run, Study
+from levelfield.studies import _deviations as same
 from levelfield.studies._amos2025_small import SCRATCH, SPT, SSM, before_and_after, mixers, task
 
 STATES = 64  # of DLR; the paper has 1,024
@@ -97,10 +98,8 @@ study = Study(
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
-        "CIFAR-10 pooled to 8 x 8 pixels, width 64 and two layers, with one feed-forward layer around every mixer: no "
-        "printed number belongs beside these.",
-        "A random start redraws the parameters of the mixers, from N(0, 0.01); the paper's code redraws every "
-        "parameter of the model, norms, embeddings and heads included.",
+        same.POOLED,
+        same.RANDOM_STARTS,
         "DLR has 64 states of 1,024, and its own parameters learn at the rate of S4's.",
         "No arm from scratch has the steps of pretraining added; that of S4 is in `amos2025_small`.",
     ),

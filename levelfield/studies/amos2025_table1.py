@@ -24,13 +24,11 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch, spt_causal
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, told
 from levelfield.spec import (
     UNTUNED,
     Effort,
     MixerConfig,
-    Model,
-    Protocol,
     Published,
     ReportView,
     Row,
@@ -38,7 +36,8 @@ from levelfield.spec import (
     Study,
     Task,
 )
-from levelfield.studies._amos2025 import LRA, SEEDS, protocols, task
+from levelfield.studies import _deviations as same
+from levelfield.studies._amos2025 import LRA, Arm, findings_by_task, protocols, runs_of, task
 
 TASKS: dict[Effort, tuple[str, ...]] = {
     "smoke": ("listops",),
@@ -84,26 +83,21 @@ def efficient(data: Task, heads: int) -> dict[str, MixerConfig]:
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: eight models from scratch, and the Transformer self-pretrained in two ways, at every seed."""
-    return tuple(
-        Run(data, model, protocol, seed)
-        for name in TASKS[effort]
-        for data in (task(name, effort),)
-        for model, protocol in _arms(name, data, effort)
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, TASKS[effort], effort)
 
 
-def _arms(name: str, data: Task, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+def _arms(name: str, effort: Effort) -> Iterator[Arm]:
     """Models from scratch share their recipe; the masked Transformer is the one from scratch."""
+    data = task(name, effort)
     masked, causal = (amos2025.transformer(name, way, effort) for way in ("masked", "causal"))
     model = masked.shape.model(Attention(masked.heads, block=masked.block), TRANSFORMER)
     plain, pretrained = protocols(masked)
-    yield from ((model, protocol) for protocol in (plain, pretrained))
+    yield from (Arm(data, model, protocol) for protocol in (plain, pretrained))
     forward = causal.shape.model(Attention(causal.heads, block=causal.block), TRANSFORMER, causal=True)
-    yield forward, spt_causal(causal.pretrain, causal.finetune, loss=causal.loss)
+    yield Arm(data, forward, spt_causal(causal.pretrain, causal.finetune, loss=causal.loss))
     shared = scratch(masked.scratch)
     for label, mixer in efficient(data, masked.heads).items():
-        yield masked.shape.model(mixer, label), shared
+        yield Arm(data, masked.shape.model(mixer, label), shared)
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -114,8 +108,7 @@ def verdict(rows: Sequence[Row]) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Finds, for every task, whether the Transformer with either self-pretraining is more than LEAD points ahead of
     every model from scratch that has run."""
-    table = Table.of(rows)
-    return judged({name: claim for name in table.tasks if (claim := _claim(name, table)) is not None})
+    return findings_by_task(rows, _claim)
 
 
 def _claim(name: str, table: Table) -> Claim | None:
@@ -168,21 +161,17 @@ study = Study(
         "The Performer approximates softmax by positive features, where the benchmark's code has ReLU features by "
         "default.",
         "The Reformer's rotations are drawn once, where the benchmark's code draws them at every step.",
-        "Text is selected on a tenth of train that is left out of training, where the paper's code selects on test.",
-        "Text has up to 4,096 characters, as every configuration of the paper's code; the paper says 2,048.",
-        "Retrieval's head has a hidden layer of ReLU, not GELU, and no test pair is left out, where the paper's code "
-        "drops the last incomplete batch.",
-        "Pretraining on Text and Retrieval has a linear head over the symbols; a slip in the paper's code leaves it "
-        "without one.",
-        "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
-        "Padding is masked in attention, where the paper's code attends to it, and ListOps has no end-of-sequence "
-        "symbol.",
-        "The paper ends a phase after 200 epochs or 24 hours on one GPU, whichever comes first, and Transformers on "
-        "PathX after five days on four; here only the printed epochs end it, however long they take.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.TEXT_SELECTION,
+        same.TEXT_LENGTH,
+        same.RETRIEVAL_HEAD,
+        same.PRETRAINING_HEAD,
+        same.GENERATED,
+        same.PADDING,
+        same.EPOCHS,
+        same.ONE_RUN,
         "Below paper, scratch gets the steps of pretraining and fine-tuning together, so that all arms see equally "
         "many examples.",
-        "Hours trains models of at most 128 channels and 6 layers for 8,000 steps a phase, and leaves out PathX.",
+        same.HOURS,
         "Overnight and below shrink models and tasks (ListOps of 21 to 199 tokens, Image of 8 x 8 pixels, one rate of "
         "0.001 for all): printed numbers beside it belong to harder tasks and larger models.",
         UNTUNED,

@@ -16,9 +16,10 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Every, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study
-from levelfield.studies._amos2025 import SEEDS, protocols, task
+from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, told
+from levelfield.spec import Effort, Published, ReportView, Row, Run, Study
+from levelfield.studies import _deviations as same
+from levelfield.studies._amos2025 import Arm, findings_by_task, protocols, runs_of, task
 
 TASKS: dict[Effort, tuple[str, ...]] = {  # what needs official files comes after what does not
     "smoke": ("listops", "pathfinder"),
@@ -37,23 +38,19 @@ SUBSTANTIAL = 10.0
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: both models, each from scratch and self-pretrained, at every seed."""
-    return tuple(
-        Run(task(name, effort), model, protocol, seed)
-        for name in TASKS[effort]
-        for model, protocol in _arms(name, effort)
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, TASKS[effort], effort)
 
 
-def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+def _arms(name: str, effort: Effort) -> Iterator[Arm]:
     """The two protocols of a model share the model, and their last phases differ in budget at most."""
+    data = task(name, effort)
     if name not in S4_ONLY:
         rotary = amos2025.transformer_rotary(name, effort)
         model = rotary.shape.model(Attention(rotary.heads, rotary="per_head", block=rotary.block), TRANSFORMER)
-        yield from ((model, protocol) for protocol in protocols(rotary))
+        yield from (Arm(data, model, protocol) for protocol in protocols(rotary))
     ssm = amos2025.s4(name, effort)
     model = ssm.shape.model(S4(copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr, dt_lr=ssm.dt_lr), SSM)
-    yield from ((model, protocol) for protocol in protocols(ssm))
+    yield from (Arm(data, model, protocol) for protocol in protocols(ssm))
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -65,8 +62,7 @@ def verdict(rows: Sequence[Row]) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Finds, for every task with all of its cells, whether self-pretraining lifts the Transformer, and leaves it at
     most LEVEL points below S4; of a task for S4 alone, whether it lifts S4 by more than SUBSTANTIAL points."""
-    table = Table.of(rows)
-    return judged({name: claim for name in table.tasks if (claim := _claim(name, table)) is not None})
+    return findings_by_task(rows, _claim)
 
 
 def _claim(name: str, table: Table) -> Claim | None:
@@ -110,27 +106,23 @@ study = Study(
     search=efforts.SEARCH,
     tuned_at=("overnight",),
     deviations=(
-        "Text is selected on a tenth of train that is left out of training, where the paper's code selects on test.",
-        "Text has up to 4,096 characters, as every configuration of the paper's code; the paper says 2,048.",
-        "Retrieval's head has a hidden layer of ReLU, not GELU, and no test pair is left out, where the paper's code "
-        "drops the last incomplete batch.",
-        "Pretraining on Text and Retrieval has a linear head over the symbols; a slip in the paper's code leaves it "
-        "without one.",
+        same.TEXT_SELECTION,
+        same.TEXT_LENGTH,
+        same.RETRIEVAL_HEAD,
+        same.PRETRAINING_HEAD,
         "SPADE, MEGA and Pythia 70M are trained by the study amos2025_table2_others.",
         "Sizes of the printed rotary Transformers are not public except for Image; the others are assumed (each "
         "recipe's `assumed` names them).",
-        "Of the Transformers' scratch runs only the search grid is printed: here they use the fine-tuning recipe.",
-        "S4's scratch scores are quoted by the paper from another code base; here they are trained with its recipe.",
-        "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
-        "Padding is masked in attention, where the paper's code attends to it, and ListOps has no end-of-sequence "
-        "symbol.",
+        same.FINE_TUNING_RECIPE,
+        same.S4_QUOTED,
+        same.GENERATED,
+        same.PADDING,
         "The Transformer is not run on PathX-256, which is printed as infeasible.",
-        "S4's dropout acts once, on the residual branch.",
-        "The paper ends a phase after 200 epochs or 24 hours on one GPU, whichever comes first, and Transformers on "
-        "PathX after five days on four; here only the printed epochs end it, however long they take.",
+        same.S4_DROPOUT,
+        same.EPOCHS,
         "S4's cosine falls to zero over the budget of its phase; in the paper's code it does so over a fixed horizon "
         "(50,000 steps on Text, 200,000 on Image, 500,000 on PathX), which shorter phases do not reach.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.ONE_RUN,
         "Below paper, scratch gets the steps of pretraining and fine-tuning together, so that both arms see equally "
         "many examples; the paper's scratch runs train until validation stops improving.",
         "Minutes and smoke leave out Text, Retrieval and Image, which need official files.",

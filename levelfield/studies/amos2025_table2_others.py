@@ -23,9 +23,10 @@ from levelfield.protocols import finetuned, scratch
 from levelfield.recipes import amos2025, ma2023
 from levelfield.recipes.amos2025 import TransformerSetting
 from levelfield.report.decisions import Every, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, judged, told
+from levelfield.report.verdicts import Claim, Finding, Key, Table, ahead, told
 from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
-from levelfield.studies._amos2025 import LRA, SEEDS, protocols, task
+from levelfield.studies import _deviations as same
+from levelfield.studies._amos2025 import LRA, Arm, findings_by_task, protocols, runs_of, task
 from levelfield.studies._pythia import checkpoint
 from levelfield.tasks.image import Image
 from levelfield.tasks.pathfinder import Pathfinder
@@ -47,21 +48,17 @@ LEVEL = 7.0
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: the Transformer with both protocols, then the other models from scratch, at every seed."""
-    return tuple(
-        Run(data, model, protocol, seed)
-        for name in TASKS[effort]
-        for data, model, protocol in _arms(name, task(name, effort), effort)
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, TASKS[effort], effort)
 
 
-def _arms(name: str, data: Task, effort: Effort) -> Iterator[tuple[Task, Model, Protocol]]:
+def _arms(name: str, effort: Effort) -> Iterator[Arm]:
+    data = task(name, effort)
     rotary = amos2025.transformer_rotary(name, effort)
     model = rotary.shape.model(Attention(rotary.heads, rotary="per_head", block=rotary.block), TRANSFORMER)
-    yield from ((data, model, protocol) for protocol in protocols(rotary))
-    yield data, *_spade(name, effort)
-    yield data, *_mega(name, data, effort, rotary)
-    yield from ((as_symbols(data), model, protocol) for model, protocol in _pythia(name, effort))
+    yield from (Arm(data, model, protocol) for protocol in protocols(rotary))
+    yield Arm(data, *_spade(name, effort))
+    yield Arm(data, *_mega(name, data, effort, rotary))
+    yield from (Arm(as_symbols(data), model, protocol) for model, protocol in _pythia(name, effort))
 
 
 def as_symbols(data: Task) -> Task:
@@ -109,8 +106,7 @@ def verdict(rows: Sequence[Row]) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Finds, for every task with all of its cells, whether SPADE and MEGA from scratch are more than LEVEL points ahead
     of the Transformer from scratch, and at most so many ahead of the self-pretrained one. Pythia is only reported."""
-    table = Table.of(rows)
-    return judged({name: claim for name in table.tasks if (claim := _claim(name, table)) is not None})
+    return findings_by_task(rows, _claim)
 
 
 def _claim(name: str, table: Table) -> Claim | None:
@@ -178,10 +174,10 @@ study = Study(
         "which are printed as infeasible.",
         "The deviations of amos2025_table2 hold for the rotary Transformer, and those on the data of ListOps, Text, "
         "Retrieval and Pathfinder and on padding for all models.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.ONE_RUN,
         "Below paper, all other models from scratch get the steps of the Transformer's pretraining and fine-tuning "
         "together.",
-        "Hours trains models of at most 128 channels and 6 layers for 8,000 steps a phase, and leaves out PathX.",
+        same.HOURS,
         "Overnight and below shrink models and tasks (ListOps of 21 to 199 tokens, easy Pathfinder of 16 x 16 pixels, "
         "Image of 8 x 8): printed numbers beside it belong to harder tasks and larger models.",
     ),

@@ -21,7 +21,9 @@ from levelfield.protocols import scratch, spt_causal, spt_masked
 from levelfield.recipes import amos2025
 from levelfield.report.decisions import Contrast, Every, difference
 from levelfield.report.verdicts import EXPLAINED, Claim, Finding, Key, Table, ahead, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study, Task
+from levelfield.spec import Effort, Protocol, Published, ReportView, Row, Run, Study, Task
+from levelfield.studies import _deviations as same
+from levelfield.studies._amos2025 import Arm, runs_of
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.pathfinder import Pathfinder
 from levelfield.tasks.pulse import Pulse
@@ -35,7 +37,6 @@ COLUMNS: dict[Effort, tuple[str, ...]] = {  # names of recipes; what needs offic
     "hours": ("speech", "speech_causal", "scifar", "bidmc_hr", "bidmc_rr", "bidmc_spo2"),
     "paper": ("speech", "speech_causal", "scifar", "bidmc_hr", "bidmc_rr", "bidmc_spo2"),
 }
-SEEDS: dict[Effort, int] = {"smoke": 1, "minutes": 2, "overnight": 3, "hours": 3, "paper": 3}
 TRANSFORMER, SSM = "transformer_rotary", "s4"
 CAUSAL = "_causal"
 NARROWER = 2.0
@@ -64,26 +65,21 @@ BIDMC: dict[str, Task] = {
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Column by column: both models, each from scratch and self-pretrained, at every seed."""
-    return tuple(
-        Run(data, model, protocol, seed)
-        for column in COLUMNS[effort]
-        for data in (task(column, effort),)
-        for model, protocol in _arms(column, effort, default_objective(data))
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, COLUMNS[effort], effort)
 
 
-def _arms(column: str, effort: Effort, objective: Trainable) -> Iterator[tuple[Model, Protocol]]:
+def _arms(column: str, effort: Effort) -> Iterator[Arm]:
     """The two protocols of a model share the model, and their last phases differ in recipe at most."""
-    causal = column.endswith(CAUSAL)
+    data = task(column, effort)
+    objective, causal = default_objective(data), column.endswith(CAUSAL)
     end = CAUSAL if causal else ""
     rotary, ssm = amos2025.transformer_rotary(column, effort), amos2025.s4(column, effort)
     attention = Attention(rotary.heads, rotary="per_head", block=rotary.block)
     model = rotary.shape.model(attention, TRANSFORMER + end, causal=causal)
-    yield from ((model, protocol) for protocol in _protocols(rotary, causal, objective))
+    yield from (Arm(data, model, protocol) for protocol in _protocols(rotary, causal, objective))
     s4 = S4(ssm.state, copies=ssm.copies, dt_min=ssm.dt_min, lr=ssm.lr, dt_lr=ssm.dt_lr)
     model = ssm.shape.model(s4, SSM + end, causal=causal)
-    yield from ((model, protocol) for protocol in _protocols(ssm, causal, objective))
+    yield from (Arm(data, model, protocol) for protocol in _protocols(ssm, causal, objective))
 
 
 def _protocols(setting: amos2025.Setting, causal: bool, objective: Trainable) -> tuple[Protocol, Protocol]:
@@ -184,7 +180,7 @@ study = Study(
         "causal ones.",
         "Scratch scores of S4 on Speech Commands and sCIFAR are quoted by the paper from another code base; here they "
         "are trained with that code base's recipe.",
-        "Of the Transformers' scratch runs only the search grid is printed: here they use the fine-tuning recipe.",
+        same.FINE_TUNING_RECIPE,
         "The released configurations pretrain S4 on speech with layer norm and fine-tune it with batch norm, and "
         "pretrain the Transformer on BIDMC with sinusoidal positions and fine-tune it with rotary ones; here a model "
         "keeps its norm (batch) and its positions (rotary).",
@@ -195,7 +191,7 @@ study = Study(
         "the rate, which the original has not (speech).",
         "On speech the step sizes of S4 have the rate of the phase; the configuration's one number for the state space "
         "may be meant for them as well.",
-        "S4's dropout acts once, on the residual branch.",
+        same.S4_DROPOUT,
         "R2 is that of the whole test split; the released code averages it over batches, dropping the last one.",
         "BIDMC's printed split shuffles windows that share up to 29 of 32 seconds, and so does this one; the baseline "
         "`nearest_window` shows what that is worth, and the tasks `bidmc_hr_patients` and so on keep recordings apart.",
@@ -203,7 +199,7 @@ study = Study(
         "Speech Commands after five days on four; here only the printed epochs end it, however long they take.",
         "S4's cosine falls to zero over the budget of its phase; in the paper's code it does so over a fixed horizon "
         "(200,000 steps), which shorter phases do not reach.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.ONE_RUN,
         "Below paper, scratch gets the steps of pretraining and fine-tuning together, and all batches are of one size.",
         "Hours trains models of at most 128 channels and 6 layers for 8,000 steps a phase; S4's state is 64 on BIDMC.",
         "Minutes shrinks models and tasks: speech at 2 kHz, 15,000 CIFAR-10 pictures, and a drawn pulse in the place "

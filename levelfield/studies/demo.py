@@ -24,6 +24,7 @@ from levelfield.report.decisions import Contrast, difference, percent_of
 from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
+from levelfield.studies import _deviations as same
 
 RECALL, LISTOPS, MARKS = "in_context_recall", "listops", "reach"
 ATTENTION, S4 = "attention", "s4"
@@ -213,7 +214,6 @@ study = Study(
         UNTUNED,
         "Pretraining takes seven tenths of the steps on in-context recall, where the paper gives it steps of its own, "
         "and reads all inputs, where the paper's code takes the same share of the data in both phases.",
-        "In-context recall is pretrained by the next symbol, which names the value behind a repeated key: what is "
-        "asked is part of what is pretrained. It shows that the protocol can help, not how often it does.",
+        same.RECALL,
     ),
 )

@@ -19,9 +19,10 @@ from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.recipes import miralles2025
 from levelfield.report.verdicts import Finding, judged, told
-from levelfield.spec import Effort, Model, Protocol, Published, ReportView, Row, Run, Study
+from levelfield.spec import Effort, Published, ReportView, Row, Run, Study
+from levelfield.studies import _deviations as same
 from levelfield.studies._miralles2025 import claims
-from levelfield.studies._miralles2025_arms import SEEDS, TASKS, task, techniques
+from levelfield.studies._miralles2025_arms import Arm, runs_of, task, techniques
 
 KERNELS: dict[Effort, tuple[int, ...]] = {
     "smoke": (5, 11),
@@ -35,22 +36,19 @@ NEARLY = 0.9  # share of the unbounded model's gain over guessing that counts as
 
 def runs(effort: Effort) -> tuple[Run, ...]:
     """Task by task: every bounded kernel, then the unbounded reference, at every seed."""
-    return tuple(
-        Run(task(name, effort), model, protocol, seed)
-        for name in TASKS[effort]
-        for model, protocol in _arms(name, effort)
-        for seed in range(SEEDS[effort])
-    )
+    return runs_of(_arms, effort)
 
 
-def _arms(name: str, effort: Effort) -> Iterator[tuple[Model, Protocol]]:
+def _arms(name: str, effort: Effort) -> Iterator[Arm]:
     """All kernels share one protocol, and are named by what tells them apart."""
+    data = task(name, effort)
     conv, free = miralles2025.conv(name, effort), miralles2025.gmlp(name, effort)
     protocol = techniques(name, conv.recipe)
     for kernel in KERNELS[effort]:
-        yield conv.shape.model(Conv(kernel, conv.hidden, conv.groups), f"conv{kernel}"), protocol
+        yield Arm(data, conv.shape.model(Conv(kernel, conv.hidden, conv.groups), f"conv{kernel}"), protocol)
     reference = GMLP(free.hidden, free.channels, free.bound)
-    yield free.shape.model(reference, "gmlp"), protocol if free.recipe == conv.recipe else techniques(name, free.recipe)
+    own = protocol if free.recipe == conv.recipe else techniques(name, free.recipe)
+    yield Arm(data, free.shape.model(reference, "gmlp"), own)
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -87,17 +85,17 @@ study = Study(
         "The paper counts shares of MEGA's whole score, to which guessing adds half on Pathfinder; the verdict counts "
         "shares of what the gMLP gains over guessing. By the paper's numbers the claim holds on Text, Retrieval and "
         "Image, and not on ListOps (79 % of the gain, 83.83 % of MEGA's score) and Pathfinder (47 %, 75.28 %).",
-        "Texts have 4,096 bytes, as table 6 and the public code say; section 2.2 speaks of 4,000 for Retrieval.",
+        same.BYTES,
         "Retrieval's head over both documents, with a hidden layer of 512, is the public code's; the paper is silent.",
-        "Text's validation reviews are a tenth of train by their content; the public code draws an unseeded tenth.",
+        same.VALIDATION,
         "MEGA, to whose scores the printed ratios refer, is trained by the study miralles2025_table2; the measured "
         "reference here is the paper's gMLP.",
-        "ListOps and Pathfinder are generated anew by the rules of the official generators, not read from the release.",
-        "The CIFAR-10 augmentation acts on the gray picture, where the paper's acts on the colour picture before it.",
+        same.GENERATED,
+        same.GRAY,
         "The paper does not say where the layer norm stands: here before each layer, and none after the last.",
-        "Optimizer betas and the plateau schedule's numbers are not printed and come from earlier public code.",
-        "Everything is in float32, where the paper's code uses mixed precision; binary tasks have two logits, not one.",
-        "The paper prints one run per cell; hours and paper run three seeds.",
+        same.OPTIMIZER,
+        same.PRECISION,
+        same.ONE_RUN,
         "Below paper, all batches are of one size: hours trains 5,000 steps of 64 examples, not the printed epochs.",
         "Minutes leaves out Text and Retrieval and shrinks models and tasks (kernels 5, 11 and 31 only, ListOps of 21 "
         "to 199 tokens, Pathfinder of 16 x 16 pixels, 15,000 CIFAR-10 pictures): printed numbers beside it belong to "

@@ -18,6 +18,7 @@ from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Every, Flipped, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Effort, Published, Row, Run, Study
+from levelfield.studies import _deviations as same
 from levelfield.studies import _miralles2025_arms as arms
 
 PLAIN, ROTARY, MEGA = "transformer", "transformer_rotary", "mega"
@@ -113,8 +114,7 @@ study = Study(
         "fine-tuning recipe, not the recipe of Tay et al.; the self-pretrained one is that of amos2025, most of whose "
         "sizes are assumed; Mega has the recipe of its public code. The deviations of amos2025_table2 and "
         "amos2025_table2_others hold for them: they are the same runs.",
-        "Quoted models read gray values as numbers and texts as characters; models trained anew read symbols and "
-        "bytes, as their papers say.",
+        same.QUOTED_INPUTS,
         "Mega's text is cut after 4,096 steps, not 4,000, its biases reach as far, and its pictures are standardised "
         "like everybody's.",
         "Of Mega with enriched training the paper gives no number; here it has its own rate, batch and weight decay, "

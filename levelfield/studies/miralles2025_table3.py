@@ -17,6 +17,7 @@ from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Every, Flipped, difference
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Effort, Published, Row, Run, Study
+from levelfield.studies import _deviations as same
 from levelfield.studies import _miralles2025_arms as arms
 
 FREE, SSMS = "gmlp", ("s4", "s5")
@@ -92,8 +93,7 @@ study = Study(
         "The scratch rows are quoted by the paper: S4 has the recipe of its code base as amos2025 keeps it, S5 that of "
         "its public code, where the rate and decay of dt on Text and Retrieval are those of all parameters.",
         "The deviations of amos2025_table2 hold for S4 from scratch, which is the same run.",
-        "Quoted models read gray values as numbers and texts as characters; models trained anew read symbols and "
-        "bytes, as their papers say.",
+        same.QUOTED_INPUTS,
         "Of S4 and S5 with enriched training the paper gives no number; here they have their own rates, batches and "
         "weight decay, no warm-up, and the epochs and schedule of the paper's Transformer. The paper lowered rates "
         "where training did not converge, and does not say where. S5 has the full GLU on Pathfinder and Retrieval, and "

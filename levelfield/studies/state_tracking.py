@@ -31,7 +31,6 @@ from levelfield.report.decisions import FEWEST, Seeds
 from levelfield.report.verdicts import Finding, Key, Table, told
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, Probe, ReportView, Row, Run, Study
-from levelfield.tasks._state_tracking import StateTracking
 from levelfield.tasks.modular import Modular
 from levelfield.tasks.parity import Parity
 from levelfield.tasks.words import Words
@@ -85,7 +84,7 @@ SCALES: dict[Effort, Scale] = {
 }
 
 
-def tasks(effort: Effort) -> tuple[StateTracking, ...]:
+def tasks(effort: Effort) -> tuple[Parity, Modular, Words]:
     """Returns the tasks, of which every step is asked in training, and as many steps, the last ones, beyond it."""
     scale = SCALES[effort]
     counts = {"train": scale.train, "val": scale.tested, "test": scale.tested}

@@ -33,6 +33,7 @@ from levelfield.spec import (
     no_progress,
 )
 from levelfield.tasks._images import cifar
+from levelfield.tasks._images.augment import WORDS, augment
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -112,15 +113,11 @@ class Image(Task):
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """Augments x, (B, T) or (B, T, 1) gray values 0..255. All sequences have full length: no padding."""
-        from levelfield.tasks._images.augment import augment
-
         return augment(x, generator)
 
     @property
     def augmentation(self) -> str:
-        from levelfield.tasks._images import augment as _augment_image
-
-        return _augment_image.WORDS + " Applied to the gray picture, where the colour operation does nothing."
+        return WORDS + " Applied to the gray picture, where the colour operation does nothing."
 
 
 TASKS: dict[str, Task] = {

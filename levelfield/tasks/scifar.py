@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelfield.spec import Archive, Examples, Label, Progress, Signal, SplitName, Task, no_progress
 from levelfield.tasks._images import cifar
+from levelfield.tasks._images.augment import WORDS, augment
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -65,15 +66,11 @@ class SCifar(Task):
 
     def augment(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
         """Augments x, (B, 1024, 3) RGB values 0..255. All sequences have full length: no padding."""
-        from levelfield.tasks._images.augment import augment
-
         return augment(x, generator)
 
     @property
     def augmentation(self) -> str:
-        from levelfield.tasks._images import augment as _augment_image
-
-        return _augment_image.WORDS
+        return WORDS
 
 
 TASKS: dict[str, Task] = {"scifar": SCifar(), "scifar_15k": SCifar(train=15_000, test=5_000)}

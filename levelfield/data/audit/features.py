@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelfield.jit.splitmix import STEP as SPREAD  # an odd number with bits set all over
 from levelfield.spec import Examples, Signal, Task
 
 BITS = 17
 BUCKETS = 1 << BITS
 LEVELS = 256  # of a signal, all channels together
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number with bits set all over: the golden ratio
 
 
 class Features(NamedTuple):
@@ -92,7 +92,7 @@ def ngrams(codes: np.ndarray, examples: Examples, n: int) -> Features:
         return _collected(np.zeros(0, np.int64), np.zeros(0, np.int64))
     hashed = np.zeros(len(codes) - n + 1, np.uint64)
     for at in range(n):
-        hashed = (hashed * _SPREAD) + codes[at : len(codes) - n + 1 + at].astype(np.uint64) + np.uint64(1)
+        hashed = (hashed * SPREAD) + codes[at : len(codes) - n + 1 + at].astype(np.uint64) + np.uint64(1)
     sequence = np.repeat(np.arange(len(examples.lengths)), examples.lengths)
     whole = sequence[: len(hashed)] == sequence[n - 1 :]  # a run ends with its document
     sequence = sequence[: len(hashed)][whole]
@@ -116,9 +116,9 @@ def _placed(codes: np.ndarray, examples: Examples, place: np.ndarray, here: np.n
 
 def _hash(document: np.ndarray, first: np.ndarray, second: np.ndarray | int) -> np.ndarray:
     """Mixes three numbers into a bucket, (M,) int64."""
-    mixed = first.astype(np.uint64) * _SPREAD + np.asarray(second).astype(np.uint64)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * _SPREAD + document.astype(np.uint64)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * _SPREAD
+    mixed = first.astype(np.uint64) * SPREAD + np.asarray(second).astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * SPREAD + document.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * SPREAD
     return (mixed >> np.uint64(64 - BITS)).astype(np.int64)
 
 

@@ -33,6 +33,14 @@ class RecurrentLayer(nn.Module, ABC):
         stays as it was, so that several continuations can start from it.
         """
 
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns (B, T, D) for x: (B, T, D): all steps, from the start. One that also reads backwards has its own.
+
+        mask: (B, T) bool, True at real steps, or None. It changes nothing: padding comes after the real steps, where
+        none of them sees it.
+        """
+        return self.step(x, None)[0]
+
 
 class ResidualGate(nn.Module, ABC):
     """A layer that is shown the stream its output is added to, besides what it is applied to."""
