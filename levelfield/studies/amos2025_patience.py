@@ -61,7 +61,7 @@ def _pretrained(name: str, effort: Effort) -> Protocol:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """For each rate, whether the lift is shown beyond the noise of seeds and test examples."""
+    """Returns for each rate whether the lift is shown beyond the noise of seeds and test examples."""
     return summed_up(rows, findings(rows), "Nothing can be said yet: no arm from scratch has been run.")
 
 
