@@ -80,8 +80,7 @@ def compared(task: str, found: Sequence[Arm], scatter: Scatter) -> list[dict[str
 def main(runs: Path, task: str, to: Path = Path("results/crossed-bootstrap.csv")) -> None:
     """Writes both intervals of every two arms of a task."""
     found = arms(runs, task)
-    spreads = [np.var(100 * arm.scores.mean(1), ddof=1) for arm in found]
-    lines = compared(task, found, float(np.sqrt(np.mean(spreads))))
+    lines = compared(task, found, Scatter.pooled([(100 * arm.scores.mean(1)).tolist() for arm in found]))
     for line in lines:
         print(*line.values())
     with to.open("w", newline="") as file:
