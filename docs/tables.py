@@ -1,6 +1,6 @@
-"""Writes the README's tables from what the package really has.
+"""Writes the README's tables from what the package really has, and a table of docs/verdicts.md from its results.
 
-    python docs/tables.py           # rewrites what lies between the markers in README.md
+    python docs/tables.py           # rewrites what lies between the markers in README.md and docs/verdicts.md
     python docs/tables.py --check   # exit 1 if that would change anything
 
 A marker is a comment, `<!-- table: mixers -->`, and a table ends at `<!-- end -->`.
@@ -8,9 +8,10 @@ A marker is a comment, `<!-- table: mixers -->`, and a table ends at `<!-- end -
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from levelfield import published
@@ -19,7 +20,8 @@ from levelfield.cli import listing
 from levelfield.engine.find import Source
 from levelfield.mixers import MIXERS
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", ROOT / "docs" / "verdicts.md")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -66,12 +68,30 @@ def protocols() -> str:
     return table(("protocol", "what it is"), [(f"`{name}`", about) for name, about in listing.protocols()])
 
 
+def false_alarms() -> str:
+    """How often each rule decides something where it should decide nothing, and in which simulation most often."""
+    made: dict[str, list[Mapping[str, str]]] = {}
+    with (ROOT / "results" / "false-alarms.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            truth = f", {line['truth']}" if line["rule"] == "huang2024_small" else ""  # it makes two claims
+            made.setdefault(f"`{line['rule']}`{truth}", []).append(line)
+    rows = []
+    for rule, lines in made.items():
+        worst = max(lines, key=lambda line: float(line["rate"]))
+        where = f" ({worst['law']}, seeds: {worst['seeds']})" if int(worst["false_alarms"]) else ""
+        reports, wrong = (sum(int(line[column]) for line in lines) for column in ("reports", "false_alarms"))
+        rows.append((rule, f"{len(lines)}", f"{reports:,}", f"{wrong}", f"{float(worst['rate']):.1%}{where}"))
+    head = ("rule", "lines", "reports", "false alarms", "worst line")
+    return table(head, [[cell.replace("%", " %") for cell in row] for row in rows])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "mixers": mixers,
     "tasks": tasks,
     "studies": studies,
     "probes": probes,
     "protocols": protocols,
+    "false_alarms": false_alarms,
 }
 
 
@@ -85,8 +105,9 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    before = README.read_text()
-    after = filled(before)
-    if "--check" in sys.argv:
-        sys.exit(before != after and "README.md is out of date: run python docs/tables.py")
-    README.write_text(after)
+    for page in PAGES:
+        before = page.read_text()
+        after = filled(before)
+        if "--check" in sys.argv and before != after:
+            sys.exit(f"{page.name} is out of date: run python docs/tables.py")
+        page.write_text(after)
