@@ -19,6 +19,7 @@ import by_operator
 import findings_summary as summary
 import leads
 import reach_figure
+import whole
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
@@ -84,6 +85,15 @@ SUBJECTS = (
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
         known=(("S4's lift holds*", SEEN), ("the gap narrows at an equal allowance*", SEEN)),
+    ),
+    Subject(
+        "Where nothing stops training early",
+        "amos2025",
+        "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
+        (("amos2025_patience", "overnight", 0),),
+        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule.",
+        short=whole.short,
+        lead=whole.lead,
     ),
     Subject(
         "Where labels are scarce",
