@@ -235,7 +235,7 @@ def _is_study(name: str) -> bool:
 
 def find_task(name: str | Task) -> Task:
     """Returns the one task that `find_tasks` finds, a task itself as it is. Raises UserError for a study of several."""
-    found = [name] if isinstance(name, Task) else find_tasks(name)
+    found = [by_name.task(name)] if isinstance(name, Task) else find_tasks(name)
     if len(found) > 1:
         raise UserError(f"{name} has {len(found)} tasks: name one of them, such as {found[0].name}.")
     return found[0]
