@@ -123,6 +123,17 @@ def test_leaks_duplicates_and_contradictions_are_counted() -> None:
     assert found["shared_groups", "in=train+test"] == 3 and found["left_out", ""] == 7
 
 
+def test_signals_too_short_to_have_near_duplicates_are_counted() -> None:
+    class Wave(Known):
+        input = Signal(1, (0.0,), (1.0,))  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+
+    x = np.random.default_rng(0).standard_normal((300, 4, 1)).astype(np.float32)
+    y = np.arange(300) % 2
+    splits = dict(zip(SPLITS, (Examples.of_equal_length(x[i::3], y[i::3]) for i in range(3)), strict=True))
+    found = {(row.get("metric"), row.get("at", "")): row.get("value") for row in facts(Wave("none"), splits)}
+    assert found["not_compared", ""] == 300 and found["near_duplicates", "in=test in train"] == 0
+
+
 @pytest.mark.parametrize(("order", "block"), [("within", 4), ("across", 4), ("none", 0)])
 def test_a_view_keeps_what_it_says_and_destroys_the_rest(order, block: int) -> None:
     task = ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=30, val=10, test=10)

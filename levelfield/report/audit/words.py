@@ -206,6 +206,9 @@ def _faults(found: Reading) -> Iterator[str]:
     if near - leaked >= LEAK:
         share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
         yield f"{share} of the test examples have a near duplicate in the training split."
+    if short := found.fact("not_compared"):
+        examples = f"{found.led(f'{short:,.0f}', 'not_compared')} {'example has' if short == 1 else 'examples have'}"
+        yield f"{examples} too few steps to tell near duplicates from chance, so that only exact ones were counted."
     if conflicts := found.fact("contradictions"):
         yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} inputs come with different labels."
     for (metric, split, pair), count in found.facts.items():
