@@ -164,11 +164,16 @@ def is_mixer(name: str) -> bool:
     return kind.lower() in NAMES or kind in plugins.plugins("mixers")
 
 
+def is_task(name: str) -> bool:
+    """Tells whether this is the name of a task that ships or of a plug-in's, without loading it."""
+    return without_settings(name) in (*tasks.names(), *plugins.plugins("tasks"))
+
+
 def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
     known, plain = plugins.plugins(kind), without_settings(name)
     if plain not in known:
         if kind == "tasks" and Path(plain).is_dir():
-            raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
+            raise UserError(f"{plain} is a folder here, and no task has that name: give data with --own {plain}.")
         if kind == "tasks":
             own_files.require_known(Path(plain))
         near = closest(plain, [*ours, *known], f"levelfield list {kind}")

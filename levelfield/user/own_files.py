@@ -169,9 +169,10 @@ def _csv(path: Path, skip_broken: bool) -> Table:
         if not any(names):
             raise UserError(f"{path} is empty: give a file whose first line names the columns.")
         _distinct(path, names)
-        kept, skipped = [], 0
+        kept, skipped, first = [], 0, lines.line_num + 1
         try:
             for cells in lines:
+                first = lines.line_num + 1
                 if len(cells) == len(names):
                     kept.append(cells)
                 elif cells and not skip_broken:
@@ -182,7 +183,10 @@ def _csv(path: Path, skip_broken: bool) -> Table:
                 else:
                     skipped += bool(cells)
         except csv.Error as error:
-            raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
+            raise UserError(
+                f"{path}, line {first}: {error}: mend its quotation marks. --skip-broken cannot leave it out, as it "
+                "cannot be told where the row ends."
+            ) from error
     columns = map(list, zip(*kept, strict=True)) if kept else ([] for _ in names)
     return Table(dict(zip(names, columns, strict=True)), skipped)
 

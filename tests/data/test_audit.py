@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
 from levelfield.spec import SPLITS, Examples, Signal
 from levelfield.tasks.listops import ListOps
+from levelfield.user.own_data import OwnData
 
 SEQUENCES = [np.array(s, np.uint8) for s in ([1, 2, 1, 2], [3], [1, 2, 3])]
 EXAMPLES = Examples.of_sequences(SEQUENCES, np.array([0, 1, 1]))
@@ -152,6 +155,16 @@ def test_a_view_keeps_what_it_says_and_destroys_the_rest(order, block: int) -> N
                 text = new.tobytes()
                 assert all(part.tobytes() in text for part in cut)
     assert changed > 40
+
+
+def test_a_view_does_not_repeat_what_the_task_warns_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"text {i},{i % 2 if i else ''}\n" for i in range(40)))
+    task = OwnData(str(tmp_path / "a.csv"), text="x", label="y")
+    with pytest.warns(UserWarning, match="1 of 40 rows without input or label was left out"):
+        task.build(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        View(task).build(None)
 
 
 def test_a_view_of_part_has_the_labels_in_their_shares() -> None:

@@ -210,6 +210,22 @@ def test_faults_of_the_data_are_sentences() -> None:
         assert sentence in said
 
 
+def test_a_single_fault_is_said_in_the_singular() -> None:
+    facts = [
+        row("contradictions", 1), row("shared_groups", 1, at="in=train+test"), row("left_out", 1), row("cut", 1),
+        row("not_compared", 1),
+    ]  # fmt: skip
+    said = " ".join(words.details(Reading.of([*rows_of(*LOCAL, 500, 0), *facts])))
+    for sentence in (
+        "1 input comes with different labels",
+        "1 group has rows in both train and test",
+        "1 row without input or label, or broken, was left out.",
+        "sequences was cut at",
+        "1 example has too few steps",
+    ):
+        assert sentence in said
+
+
 def test_the_page_is_whole_and_rows_give_it_back(tmp_path: Path) -> None:
     rows = rows_of(*LOCAL, 300, 0)
     files = {path.name: path for path in page.build(rows, tmp_path)}
