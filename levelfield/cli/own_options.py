@@ -95,7 +95,7 @@ def _without_columns(name: str) -> UserError:
         try:
             find_tasks(name)
         except UserError:
-            return UserError(f"There is no file or folder {name}: give the path of your data.")
+            return own_files.not_there(name)
     return UserError(
         f"'{name}' is no file of data and has no columns: give the path of yours, which ends in "
         f"{', '.join(own_files.READERS)}, or leave out --text, --label and the like."

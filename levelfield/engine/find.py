@@ -209,7 +209,7 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
         return [by_name.task(name)]
     own_files.require_known(Path(name))
     if named.is_file(name) and not Path(name).exists() and not name.endswith(".py"):
-        raise UserError(f"There is no file or folder {name}: give the path of your data, or of a study's file.")
+        raise own_files.not_there(name)
     return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
 
 
