@@ -87,7 +87,7 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[Section]:
         return
     known = {
         "mixer": by_name.is_mixer(name),
-        "task": plain in tasks.names() or plain in plugins.plugins("tasks"),
+        "task": by_name.is_task(name),
         "probe": name in [each.name for each in PROBES] or name in plugins.plugins("probes"),
     }
     for kind, find in (("mixer", by_name.mixer), ("task", by_name.task), ("probe", by_name.probe)):

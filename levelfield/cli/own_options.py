@@ -73,9 +73,12 @@ class OwnColumns:
 
         Raises UserError where columns are named without a file.
         """
+        from levelfield.engine.find import listed
+        from levelfield.presets import by_name
         from levelfield.user import own_files
 
-        if own_files.is_data(name) or (self != NO_COLUMNS and Path(name).is_dir()):
+        known = self == NO_COLUMNS and (by_name.is_task(name) or name in listed())
+        if own_files.is_data(name) or (Path(name).is_dir() and not known):
             return self.word(name)
         if self != NO_COLUMNS:
             raise _without_columns(name)
@@ -92,7 +95,7 @@ def _without_columns(name: str) -> UserError:
         try:
             find_tasks(name)
         except UserError:
-            return UserError(f"There is no file or folder {name}: give the path of your data.")
+            return own_files.not_there(name)
     return UserError(
         f"'{name}' is no file of data and has no columns: give the path of yours, which ends in "
         f"{', '.join(own_files.READERS)}, or leave out --text, --label and the like."

@@ -86,7 +86,8 @@ def make(
     """
     found = duplicates.search(task.input, splits, progress)
     relabelled, wrong = _recomputed(task, splits)
-    overlaps = [f"{count} examples are in both {pair}" for pair, count in found.exact.items() if "+" in pair and count]
+    shared = {pair: count for pair, count in found.exact.items() if "+" in pair and count}
+    overlaps = [f"{_many(count, 'example is', 'examples are')} in both {pair}" for pair, count in shared.items()]
     generated = not (task.archives or files or task.reads)
     certified = task.certify(splits)
     against = certified.faults if certified else ()
@@ -164,13 +165,19 @@ def _recomputed(task: Task, splits: Mapping[SplitName, Examples]) -> tuple[bool,
             return False, []
         differ = np.flatnonzero(again != splits[split].y)
         if len(differ):
-            wrong.append(f"{len(differ)} targets of {split} are not what their sequences say, first at {differ[0]}")
+            one, several = "is not what its sequence says", "are not what their sequences say"
+            targets = _many(len(differ), f"target of {split} {one}", f"targets of {split} {several}")
+            wrong.append(f"{targets}, first at {differ[0]}")
     return True, wrong
 
 
 def _conflicts(found: Duplicates) -> Iterator[str]:
     if found.conflicts:
-        yield f"{found.conflicts} sequences occur with different targets"
+        yield f"{_many(found.conflicts, 'sequence occurs', 'sequences occur')} with different targets"
+
+
+def _many(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def _out_of_range(task: Task, splits: Mapping[SplitName, Examples]) -> Iterator[str]:

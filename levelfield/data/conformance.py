@@ -18,6 +18,24 @@ INTEGERS, NUMBERS = "biu", "biuf"  # kinds of dtype
 UNKNOWN = ("uint32", "uint64", "float128", "longdouble")  # unknown to torch, or to its operators
 
 
+MEMBERS = {
+    "name": "what reports and folders call it",
+    "version": "1, and raise it with the data",
+    "source": "citation and licence",
+    "split_rule": "where the splits come from",
+}
+"""What the class of a task has to say, and what that is."""
+
+
+def check_members(task: Task) -> None:
+    """Raises UserError for a task whose class does not say what a task has to say of itself."""
+    for member, meaning in MEMBERS.items():
+        if not getattr(task, member, ""):
+            raise UserError(f"Task {getattr(task, 'name', type(task).__name__)} has no `{member}`: say {meaning}.")
+    if not isinstance(task.version, int) or task.version < 1:
+        raise UserError(f"Task {task.name} has version {task.version!r}: count from 1, and raise it with the data.")
+
+
 def check(task: Task, splits: Mapping[Any, Examples]) -> None:
     """Raises UserError, one sentence, for the first thing that is not as declared."""
     for fault in _declared(task):

@@ -1,7 +1,7 @@
 """Finds near duplicates among signals and among pictures, by correlation.
 
     flags = ...                                   # (N, splits): exact duplicates are set already
-    mark(flags, splits)                           # "correlation >= 0.95"; near duplicates are set too
+    mark(flags, splits)                           # Marked("correlation >= 0.95", 0); near duplicates are set too
 
 Square pictures of bytes are compared by their 8 x 8 means, all with all, so that none is missed. Other signals are
 compared where they have the same length. All are ranked against all, by themselves where that takes no more than
@@ -15,6 +15,10 @@ where that many are nearly as similar; what `mark` returns says of how many exam
 forcing projections on 4,000 signals and 400 others, any two of which correlate by about 0.93: 331 of the 400 have a
 near duplicate in the 4,000, and 67 of these were missed with 64 numbers, 40 with 128, none without a projection. Of
 400 copies with noise of a tenth of the signal none was missed with 64.
+
+Unrelated signals of few steps correlate by chance: of 1,000 of four steps each, nearly all have another that they
+correlate with by 0.95. So the threshold is higher for them (`threshold`), and where it would have to be above HIGHEST
+signals are not compared. This supposes that the steps of unrelated signals are independent; smooth ones correlate more.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ import numpy as np
 from levelfield.spec import Examples, Progress, no_progress
 
 PICTURES = 0.97  # correlation of 8 x 8 means
-SIGNALS = 0.95  # correlation
+SIGNALS = 0.95  # correlation, where steps are many
+HIGHEST = 0.999  # correlation that may be asked for where they are few
+CHANCE = 0.01  # that any two of the signals reach the threshold where all are unrelated
 GRID = 8
 LIMIT = 60_000  # the most pictures or signals of a split that are searched for near duplicates
 NEIGHBOURS = 32  # how many of a split an example is measured against
@@ -38,7 +44,14 @@ FEWEST, MOST = 64, 4096  # dimensions of a projection
 ROWS = 512  # that are compared with all others at a time
 
 
-def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress = no_progress) -> str:
+class Marked(NamedTuple):
+    """What near means, in words, and how many examples have too few steps for it, so that they were not compared."""
+
+    measure: str
+    unjudged: int
+
+
+def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress = no_progress) -> Marked:
     """Sets flags[i, s] where example i has a near duplicate in the split at place s; returns what near means.
 
     flags: (N, splits), of the examples of all splits end to end. Where one is set already nothing is compared.
@@ -46,19 +59,35 @@ def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress =
     used = {split: min(len(examples), LIMIT) for split, examples in splits.items()}
     firsts = np.cumsum([0, *map(len, splits.values())])
     kept = np.concatenate([first + np.arange(count) for first, count in zip(firsts, used.values(), strict=False)])
-    searched = flags[kept]
+    searched, unjudged = flags[kept], 0
     if side := _side(splits):
         views = np.concatenate([_small(examples, used[split], side) for split, examples in splits.items()])
         searched |= _similar_pictures(views, used, progress)
         measure = f"correlation of {GRID} x {GRID} means >= {PICTURES}"
     else:
-        capped = _mark_signals(searched, splits, used, progress)
+        capped, highest, unjudged = _mark_signals(searched, splits, used, progress)
         measure = f"correlation >= {SIGNALS}"
+        measure += f", up to {highest:.4f} where steps are few" if highest > SIGNALS else ""
         measure += (
             f"; of {capped:,} examples only the {NEIGHBOURS} likeliest of a split were measured" if capped else ""
         )
+        measure += f"; {unjudged:,} with too few steps to tell it from chance were not compared" if unjudged else ""
     flags[kept] = searched
-    return measure + (f", of the first {LIMIT:,} examples of a split" if len(kept) < len(flags) else "")
+    measure += f", of the first {LIMIT:,} examples of a split" if len(kept) < len(flags) else ""
+    return Marked(measure, unjudged)
+
+
+def threshold(freedom: int, count: int) -> float:
+    """Returns the correlation that makes two signals near duplicates, at least SIGNALS; 1.0 where none does.
+
+    Where `count` signals of independent steps are unrelated, any two of them reach it with a probability of at most
+    CHANCE. freedom: numbers in a signal that are free once each channel is centred, (T - 1) * C. Unit vectors of so
+    many numbers, in any direction alike, have a product of c or more with a probability of at most
+    (1 - c^2)^((freedom - 1) / 2) / 2, since a cap of a sphere is no larger, and there are fewer than count^2 / 2 pairs.
+    """
+    if freedom < 2:
+        return 1.0
+    return max(SIGNALS, math.sqrt(max(0.0, 1 - (4 * CHANCE / count**2) ** (2 / (freedom - 1)))))
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
@@ -108,13 +137,15 @@ def _similar_pictures(views: np.ndarray, sizes: Mapping[str, int], progress: Pro
 
 class _Part(NamedTuple):
     """Signals of one length in one split. split: its place; numbers: (n,), of its signals among all that are searched;
-    starts: (n,), where they begin in x; views: (n, d) of unit length, by which they are ranked."""
+    starts: (n,), where they begin in x; least: the correlation of near duplicates; views: (n, d) of unit length, by
+    which they are ranked."""
 
     split: int
     numbers: np.ndarray
     x: np.ndarray
     starts: np.ndarray
     length: int
+    least: float
     views: np.ndarray = np.empty((0, 0), np.float32)
 
     def standard(self, places: np.ndarray) -> np.ndarray:
@@ -135,10 +166,15 @@ class _Part(NamedTuple):
 
 def _mark_signals(
     flags: np.ndarray, splits: Mapping[str, Examples], used: Mapping[str, int], progress: Progress
-) -> int:
-    """Sets the flags of signals; returns of how many not all was measured that might have been a near duplicate."""
-    capped, done = np.zeros_like(flags), 0
+) -> tuple[int, float, int]:
+    """Sets the flags of signals; returns of how many not all was measured that might have been a near duplicate, the
+    highest threshold, and how many have too few steps for any."""
+    capped, done, highest, unjudged = np.zeros_like(flags), 0, SIGNALS, 0
     for group in _of_one_length(splits, used):
+        if (least := group[0].least) > HIGHEST:
+            unjudged += sum(len(part.numbers) for part in group)
+            continue
+        highest = max(highest, least)
         count, values = sum(len(part.numbers) for part in group), group[0].length * group[0].x.shape[1]
         size = _dimensions(count, values)
         matrix = None if size == values else np.random.default_rng(0).standard_normal((values, size), np.float32)
@@ -147,11 +183,11 @@ def _mark_signals(
             for first in range(0, len(rows.numbers), ROWS):
                 places = np.arange(first, min(first + ROWS, len(rows.numbers)))
                 for columns in parts:
-                    _compare(rows, places, columns, _least(size, matrix is None), (flags, capped))
+                    _compare(rows, places, columns, _least(least, size, matrix is None), (flags, capped))
                 done += len(places)
                 progress("near duplicates", done, len(flags))
     progress("near duplicates", len(flags), len(flags))
-    return int((capped & ~flags).any(1).sum())
+    return int((capped & ~flags).any(1).sum()), highest, unjudged
 
 
 def _of_one_length(splits: Mapping[str, Examples], used: Mapping[str, int]) -> Iterator[list[_Part]]:
@@ -165,9 +201,10 @@ def _of_one_length(splits: Mapping[str, Examples], used: Mapping[str, int]) -> I
     for numbers in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
         length, cuts = int(lengths[numbers[0]]), np.searchsorted(numbers, firsts)
         if len(numbers) > 1 and length:
+            least = threshold((length - 1) * arrays[0].shape[1], firsts[-1])
             mine = [numbers[cuts[split] : cuts[split + 1]] for split in range(len(used))]
             yield [
-                _Part(split=split, numbers=each, x=arrays[split], starts=starts[each], length=length)
+                _Part(split=split, numbers=each, x=arrays[split], starts=starts[each], length=length, least=least)
                 for split, each in enumerate(mine)
                 if len(each)
             ]
@@ -180,9 +217,9 @@ def _dimensions(count: int, values: int) -> int:
     return min(values, int(min(max(FEWEST, min(MULTIPLICATIONS / count**2, VALUES / values)), MOST)))
 
 
-def _least(size: int, exact: bool) -> float:
+def _least(least: float, size: int, exact: bool) -> float:
     """The rank below which nothing is measured: four standard deviations of a projected correlation (Fisher 1921)."""
-    return SIGNALS - 1e-4 if exact else math.tanh(math.atanh(SIGNALS) - 4 / math.sqrt(size - 3))
+    return least - 1e-4 if exact else math.tanh(math.atanh(least) - 4 / math.sqrt(size - 3))
 
 
 def _views(part: _Part, matrix: np.ndarray | None) -> np.ndarray:
@@ -207,7 +244,7 @@ def _compare(
         if not len(left):
             break
         partners = best[left, rank]
-        near = rows.correlations(places[left], columns, partners) >= SIGNALS
+        near = rows.correlations(places[left], columns, partners) >= rows.least
         found[left] = near
         flags[columns.numbers[partners[near]], rows.split] = True
     flags[rows.numbers[places[found]], columns.split] = True

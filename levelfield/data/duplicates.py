@@ -7,7 +7,8 @@
 Exact duplicates have the same values, by 128-bit hash, and are near ones too. Other near duplicates reach the threshold
 of a measure that depends on the kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8
 (`minhash.py`). Square pictures of bytes: a correlation of at least 0.97 between their 8 x 8 means, every channel
-centred. Other signals: a correlation of at least 0.95 (`correlated.py`).
+centred. Other signals: a correlation of at least 0.95, or more where steps are so few that unrelated ones reach that by
+chance (`correlated.py`).
 
 What can be missed: no exact duplicate, and no picture among the first 60,000 of a split. Of signals, some where there
 are too many to rank them by all their values; `correlated.py` says how often. Of sequences of symbols, a pair at the
@@ -47,6 +48,7 @@ class Duplicates:
     exact: "train" -> examples that repeat an earlier one; "train+test" -> different sequences that are in both.
     documents: the same for single inputs, where an example has several. near: "test in train" -> examples of test with
     a near duplicate in train. conflicts: sequences that come with different targets. measure: what near means.
+    unjudged: examples with too few steps to tell a near duplicate from chance.
     """
 
     exact: Mapping[str, int]
@@ -54,6 +56,7 @@ class Duplicates:
     near: Mapping[str, int]
     conflicts: int
     measure: str
+    unjudged: int = 0
 
 
 def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
@@ -67,11 +70,11 @@ def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress
     single: dict[str, np.ndarray] = {s: hashed(e, 1) for s, e in splits.items()} if pairs else {}
     flags = _equal(list(keys.values()))
     if isinstance(kind, Tokens):
-        measure = _mark_symbols(flags, splits, progress)
+        measure, unjudged = _mark_symbols(flags, splits, progress), 0
     else:
-        measure = correlated.mark(flags, splits, progress)
+        measure, unjudged = correlated.mark(flags, splits, progress)
     near = _counts(flags, {split: len(examples) for split, examples in splits.items()})
-    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure)
+    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure, unjudged)
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:

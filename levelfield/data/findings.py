@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.data import duplicates, prepared
+from levelfield.data import conformance, duplicates, prepared
 from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, no_progress
 from levelfield.spec.errors import format_error
 
@@ -61,11 +61,7 @@ def _fault(rule: Callable[[], object]) -> str:
 
 
 def _declared(task: Task) -> None:
-    for member, meaning in (("source", "citation and licence"), ("split_rule", "where the splits come from")):
-        if not getattr(task, member, ""):
-            raise UserError(f"Task {task.name} has no `{member}`: say {meaning}.")
-    if not isinstance(task.version, int) or task.version < 1:
-        raise UserError(f"Task {task.name} has version {task.version!r}: count from 1, and raise it with the data.")
+    conformance.check_members(task)
     if not 0 <= task.chance <= 1:
         raise UserError(f"Task {task.name} says that guessing scores {task.chance}: scores are from 0 to 1.")
 

@@ -76,10 +76,12 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
     """Builds the task's arrays unless they are there already; returns their folder.
 
     The folder of official files is remembered for the task's name, so that its other settings find them by themselves.
-    Safe to call from several processes at once: one builds, the others wait. Raises UserError on a full disk, for
-    official files that cannot be read, and where the arrays are there but made from another folder than `sources`, or
-    one of them is lost or cut short; `read` and `verify` look at what is in them too.
+    Safe to call from several processes at once: one builds, the others wait. Raises UserError for a task that lacks its
+    name, version, source or rule of splits, on a full disk, for official files that cannot be read, and where the
+    arrays are there but made from another folder than `sources`, or one of them is lost or cut short; `read` and
+    `verify` look at what is in them too.
     """
+    conformance.check_members(task)
     target = folder(task, root)
     if (target / MANIFEST).exists():
         _require_whole(target)

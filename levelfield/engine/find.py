@@ -209,7 +209,7 @@ def find_tasks(name: str, effort: Effort = "minutes") -> list[Task]:
         return [by_name.task(name)]
     own_files.require_known(Path(name))
     if named.is_file(name) and not Path(name).exists() and not name.endswith(".py"):
-        raise UserError(f"There is no file or folder {name}: give the path of your data, or of a study's file.")
+        raise own_files.not_there(name)
     return list(dict.fromkeys(run.task for run in choose(load_study(name), effort)))
 
 
@@ -235,7 +235,7 @@ def _is_study(name: str) -> bool:
 
 def find_task(name: str | Task) -> Task:
     """Returns the one task that `find_tasks` finds, a task itself as it is. Raises UserError for a study of several."""
-    found = [name] if isinstance(name, Task) else find_tasks(name)
+    found = [by_name.task(name)] if isinstance(name, Task) else find_tasks(name)
     if len(found) > 1:
         raise UserError(f"{name} has {len(found)} tasks: name one of them, such as {found[0].name}.")
     return found[0]

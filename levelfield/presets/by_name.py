@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from levelfield import tasks
+from levelfield.data.conformance import check_members
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.spec.user_source import frozen, parsed
@@ -68,12 +69,16 @@ def _require_no_hybrid(name: str) -> None:
 
 def task(name: str | Task) -> Task:
     """Returns the task of that name, or of FILE.py:Name or package.module:Name; a task itself as it is. Raises
-    UserError.
+    UserError, also for a task whose class lacks what reports say of it, such as its source.
 
     One that ships may have other settings, as in reach(range=64). A user's file of data is the text of an `OwnData`.
     """
-    if isinstance(name, Task):
-        return name
+    found = name if isinstance(name, Task) else _task(name)
+    check_members(found)
+    return found
+
+
+def _task(name: str) -> Task:
     if own_data.is_word(name):
         return own_data.from_word(name)
     if named.is_named(name):
@@ -159,11 +164,16 @@ def is_mixer(name: str) -> bool:
     return kind.lower() in NAMES or kind in plugins.plugins("mixers")
 
 
+def is_task(name: str) -> bool:
+    """Tells whether this is the name of a task that ships or of a plug-in's, without loading it."""
+    return without_settings(name) in (*tasks.names(), *plugins.plugins("tasks"))
+
+
 def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours: tuple[str, ...] | list[str]) -> T:
     known, plain = plugins.plugins(kind), without_settings(name)
     if plain not in known:
         if kind == "tasks" and Path(plain).is_dir():
-            raise UserError(f"{plain} is a folder here, and no task has that name: give ./{plain} for the data in it.")
+            raise UserError(f"{plain} is a folder here, and no task has that name: give data with --own {plain}.")
         if kind == "tasks":
             own_files.require_known(Path(plain))
         near = closest(plain, [*ours, *known], f"levelfield list {kind}")

@@ -269,7 +269,7 @@ class Reach(Task):
 
     def certify(self, given: Mapping[SplitName, Examples]) -> Certificate:
         """Works out from the arrays alone that the bound holds: classes of twins are complete, balanced and in one
-        split, and in a sample of them all twins have the same windows."""
+        split, and in a sample of them all twins have the same windows. The slice `order` is worked out anew, too."""
         faults: list[str] = []
         owners: dict[bytes, str] = {}
         compared: dict[SplitName, int] = {}
@@ -277,6 +277,7 @@ class Reach(Task):
             x, lengths = _rows(given[split]), given[split].lengths
             classes = self._classes(x, lengths)
             faults += _first(split, self._unbalanced(classes, x, given[split].y))
+            faults += _first(split, self._misnamed(x, given[split].slices.get("order", np.full(len(x), "nothing"))))
             shared = sorted({owners[key] for key in classes if key in owners})
             faults += [f"{split}: twins of its sequences are in {other}" for other in shared]
             owners |= dict.fromkeys(classes, split)
@@ -309,6 +310,13 @@ class Reach(Task):
                 yield f"example {rows[0]} has {len(orders)} of the {self.twins} orders of its marks"
             elif 2 * int(y[rows].sum()) != self.twins:
                 yield f"labels are not balanced in the class of example {rows[0]}"
+
+    def _misnamed(self, x: np.ndarray, orders: np.ndarray) -> Iterator[str]:
+        """Yields a fault for each row of x, (N, T), whose marks stand in another order than its slice says, (N,)."""
+        for row, (sequence, said) in enumerate(zip(x, orders.tolist(), strict=True)):
+            marks = sequence[sequence >= self.symbols].astype(np.int64) - self.symbols
+            if said != "".join("abc"[mark] if mark < self.marks else "?" for mark in marks):
+                yield f"the slice of example {row} says {said}, which is not the order of its marks"
 
     def _sample(self, classes: list[list[int]]) -> list[list[int]]:
         """Returns classes spread evenly over all, as many as are compared in seconds."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,6 +67,14 @@ def require_known(path: Path) -> None:
         raise own_kinds.other_kind(path, tuple(READERS))
 
 
+def not_there(name: str) -> UserError:
+    """Returns the error for a path at which nothing is, which may be the name of a dataset on the Hugging Face hub."""
+    hub = re.fullmatch(r"[\w-][\w.-]*/([\w.-]+)", name) and Path(name).suffix.lower() not in READERS
+    first = f"hf download --repo-type dataset {name} --local-dir {Path(name).name}"
+    rest = f", after `{first}` if it is a dataset of the Hugging Face hub." if hub else "."
+    return UserError(f"There is no file or folder {name}: give the path of your data{rest}")
+
+
 def files_of(path: Path) -> tuple[Path, ...]:
     """Returns the files that `read` reads, in a fixed order.
 
@@ -80,7 +89,7 @@ def _located(path: Path) -> own_folders.Dataset:
             raise own_kinds.other_kind(path, tuple(READERS))
         return own_folders.Dataset((own_folders.Shard("", path),))
     if not path.is_dir():
-        raise UserError(f"There is no file or folder {path}: give the path of your data.")
+        raise not_there(str(path))
     arrays = [file for folder in (path, *_split_folders(path)) for file in sorted(folder.glob("*.npy"))]
     tables = sorted(file for file in path.iterdir() if file.suffix.lower() in READERS and file.is_file())
     named = [file for file in tables if file.stem.lower() in SPLIT_NAMES]
@@ -169,9 +178,10 @@ def _csv(path: Path, skip_broken: bool) -> Table:
         if not any(names):
             raise UserError(f"{path} is empty: give a file whose first line names the columns.")
         _distinct(path, names)
-        kept, skipped = [], 0
+        kept, skipped, first = [], 0, lines.line_num + 1
         try:
             for cells in lines:
+                first = lines.line_num + 1
                 if len(cells) == len(names):
                     kept.append(cells)
                 elif cells and not skip_broken:
@@ -182,7 +192,10 @@ def _csv(path: Path, skip_broken: bool) -> Table:
                 else:
                     skipped += bool(cells)
         except csv.Error as error:
-            raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
+            raise UserError(
+                f"{path}, line {first}: {error}: mend its quotation marks. --skip-broken cannot leave it out, as it "
+                "cannot be told where the row ends."
+            ) from error
     columns = map(list, zip(*kept, strict=True)) if kept else ([] for _ in names)
     return Table(dict(zip(names, columns, strict=True)), skipped)
 

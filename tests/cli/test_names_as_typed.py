@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from levelfield import OwnData
 from levelfield.cli.app import main
+from levelfield.cli.own_options import NO_COLUMNS
 from levelfield.engine.find import AUDIT, Source
 from levelfield.mixers.attention import Attention
 from levelfield.presets import by_name
@@ -112,12 +114,17 @@ def test_a_name_that_is_like_no_other_leads_to_the_list_and_is_no_list(
     assert "zqx" in said and f"`levelfield list {kind}` shows all " in said and len(said) < 250, said
 
 
-def test_a_folder_of_data_named_by_a_bare_word_is_told_how_to_write_it(
+def test_a_folder_of_data_is_taken_by_a_bare_word_unless_a_task_or_study_has_the_name(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "arrays").mkdir()
-    assert "give ./arrays for the data in it" in refused(capsys, "data", "prepare", "arrays")
-    assert "./" not in refused(capsys, "data", "prepare", "arays")
+    for name in ("arrays", "recall", "demo"):
+        (here / name).mkdir()
+        np.save(here / name / "x.npy", np.arange(400).reshape(100, 4))
+        np.save(here / name / "y.npy", np.arange(100) % 2)
+        taken = NO_COLUMNS.source(name)
+        assert taken == (repr(OwnData("arrays")) if name == "arrays" else name)
+    assert "no task has that name: give data with --own arrays." in refused(capsys, "plan", "s4", "--tasks", "arrays")
+    assert "There is no task 'arays'" in refused(capsys, "data", "prepare", "arays")
 
 
 def test_a_task_that_ruler_does_not_have_is_answered_with_the_nearest_or_with_the_sets(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
 from levelfield.spec import SPLITS, Examples, Signal
 from levelfield.tasks.listops import ListOps
+from levelfield.user.own_data import OwnData
 
 SEQUENCES = [np.array(s, np.uint8) for s in ([1, 2, 1, 2], [3], [1, 2, 3])]
 EXAMPLES = Examples.of_sequences(SEQUENCES, np.array([0, 1, 1]))
@@ -123,6 +126,17 @@ def test_leaks_duplicates_and_contradictions_are_counted() -> None:
     assert found["shared_groups", "in=train+test"] == 3 and found["left_out", ""] == 7
 
 
+def test_signals_too_short_to_have_near_duplicates_are_counted() -> None:
+    class Wave(Known):
+        input = Signal(1, (0.0,), (1.0,))  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+
+    x = np.random.default_rng(0).standard_normal((300, 4, 1)).astype(np.float32)
+    y = np.arange(300) % 2
+    splits = dict(zip(SPLITS, (Examples.of_equal_length(x[i::3], y[i::3]) for i in range(3)), strict=True))
+    found = {(row.get("metric"), row.get("at", "")): row.get("value") for row in facts(Wave("none"), splits)}
+    assert found["not_compared", ""] == 300 and found["near_duplicates", "in=test in train"] == 0
+
+
 @pytest.mark.parametrize(("order", "block"), [("within", 4), ("across", 4), ("none", 0)])
 def test_a_view_keeps_what_it_says_and_destroys_the_rest(order, block: int) -> None:
     task = ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=30, val=10, test=10)
@@ -141,6 +155,16 @@ def test_a_view_keeps_what_it_says_and_destroys_the_rest(order, block: int) -> N
                 text = new.tobytes()
                 assert all(part.tobytes() in text for part in cut)
     assert changed > 40
+
+
+def test_a_view_does_not_repeat_what_the_task_warns_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"text {i},{i % 2 if i else ''}\n" for i in range(40)))
+    task = OwnData(str(tmp_path / "a.csv"), text="x", label="y")
+    with pytest.warns(UserWarning, match="1 of 40 rows without input or label was left out"):
+        task.build(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        View(task).build(None)
 
 
 def test_a_view_of_part_has_the_labels_in_their_shares() -> None:

@@ -233,7 +233,7 @@ def test_a_wrong_target_and_an_overlap_of_generated_splits_are_faults() -> None:
     splits["val"] = replace(splits["val"], y=y)
     splits["test"] = splits["train"].take(np.arange(20))
     wrong, overlap = cards.make(task, splits).faults
-    assert wrong == "1 targets of val are not what their sequences say, first at 7"
+    assert wrong == "1 target of val is not what its sequence says, first at 7"
     assert overlap == "20 examples are in both train+test"
 
 

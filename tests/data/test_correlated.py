@@ -72,3 +72,31 @@ def test_an_exact_duplicate_is_a_near_one_even_where_nothing_correlates() -> Non
     found = found_in(np.concatenate([alike(10, 5.0), flat[:1]]), alike(5, 5.0), flat)
     assert found.exact["train+test"] == 1 and found.exact["test"] == 1
     assert found.near["test in train"] == found.near["test in test"] == 2
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 8, 16, 32])
+def test_unrelated_signals_have_no_near_duplicates_however_short_and_copies_have_where_it_can_be_told(
+    steps: int,
+) -> None:
+    rng = np.random.default_rng(steps)
+    train, val, test = (rng.standard_normal((count, steps)).astype(np.float32) for count in (800, 100, 100))
+    assert sum(found_in(train, val, test).near.values()) == 0
+    test[:10] = train[:10] + 0.01 * rng.standard_normal((10, steps)).astype(np.float32)
+    found = found_in(train, val, test)
+    short = steps <= 4
+    assert found.near["test in train"] == (0 if short else 10) and found.unjudged == (1_000 if short else 0)
+    assert ("1,000 with too few steps to tell it from chance were not compared" in found.measure) == short
+
+
+@pytest.mark.parametrize(("freedom", "count"), [(4, 10), (6, 30), (10, 60)])
+def test_the_threshold_is_reached_by_chance_as_rarely_as_said_and_not_much_more_rarely(
+    freedom: int, count: int
+) -> None:
+    """By simulation, of 5,000 sets of unrelated signals of `freedom + 1` steps."""
+    x = np.random.default_rng(0).standard_normal((5_000, count, freedom + 1), np.float32)
+    x -= x.mean(2, keepdims=True)
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    highest = (x @ x.transpose(0, 2, 1) - 2 * np.eye(count, dtype=np.float32)).max((1, 2))
+    reached = float(np.mean(highest >= correlated.threshold(freedom, count)))
+    assert 0.0005 < reached <= correlated.CHANCE + 3 * np.sqrt(correlated.CHANCE / 5_000)
+    assert correlated.threshold(freedom, count) > correlated.SIGNALS

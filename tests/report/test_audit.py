@@ -196,7 +196,7 @@ def test_nothing_passes_for_something_about_as_rarely_as_said() -> None:
 def test_faults_of_the_data_are_sentences() -> None:
     facts = [
         row("leaked", 0.12, "test"), row("contradictions", 7), row("shared_groups", 3, at="in=train+test"),
-        row("left_out", 5), row("certified_range", 16),
+        row("left_out", 5), row("certified_range", 16), row("not_compared", 40),
     ]  # fmt: skip
     said = " ".join(words.details(Reading.of([*rows_of(*LOCAL, 500, 0), *facts])))
     for sentence in (
@@ -204,7 +204,24 @@ def test_faults_of_the_data_are_sentences() -> None:
         "7 inputs come with different labels",
         "3 groups have rows in both train and test",
         "5 rows without input or label",
+        "40 examples have too few steps to tell near duplicates from chance, so that only exact ones were counted.",
         "windows of up to 16 steps",
+    ):
+        assert sentence in said
+
+
+def test_a_single_fault_is_said_in_the_singular() -> None:
+    facts = [
+        row("contradictions", 1), row("shared_groups", 1, at="in=train+test"), row("left_out", 1), row("cut", 1),
+        row("not_compared", 1),
+    ]  # fmt: skip
+    said = " ".join(words.details(Reading.of([*rows_of(*LOCAL, 500, 0), *facts])))
+    for sentence in (
+        "1 input comes with different labels",
+        "1 group has rows in both train and test",
+        "1 row without input or label, or broken, was left out.",
+        "sequences was cut at",
+        "1 example has too few steps",
     ):
         assert sentence in said
 

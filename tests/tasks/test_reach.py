@@ -309,7 +309,8 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
         x[2:4, [at - 1, at]] = x[2:4, [at, at - 1]]
     if what == "split":
         x[2:4] = rows(splits["val"])[:2]
-    splits["test"] = replace(test, x=x.reshape(-1), y=y)
+    slices = {"order": test.slices["order"][::-1]} if what == "slice" else test.slices
+    splits["test"] = replace(test, x=x.reshape(-1), y=y, slices=slices)
     if what == "length":  # a step of one twin alone is lost, and it is a zero, as padding is
         x[2:4, -1] = 0
         shorter = [sequence[: len(sequence) - (row == 3)] for row, sequence in enumerate(x)]
@@ -325,6 +326,7 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
         ("label", "test: labels are not balanced in the class of example 2"),
         ("range", "test: the marks of example 2 are 4 steps apart"),
         ("split", "test: twins of its sequences are in val"),
+        ("slice", "test: the slice of example 0 says ba, which is not the order of its marks (and 39 more like it)"),
         ("length", "test: example 2 has 1 of the 2 orders of its marks (and 1 more like it)"),
     ],
 )

@@ -249,6 +249,14 @@ def test_a_number_that_is_not_finite_is_refused_and_an_empty_cell_leaves_its_row
             assert task.notes == ("1 of 31 rows without input or label was left out.",)
 
 
+def test_a_row_that_is_not_closed_is_named_by_its_first_line_and_not_skipped(here: Path) -> None:
+    """Where it ends cannot be told, so that what follows might be read as rows that nobody wrote."""
+    (here / "a.csv").write_text('x,y\n"one\nrow",1\n"open,0\nb,1\nc,0\nd,1\n')
+    for skip in (False, True):
+        with pytest.raises(UserError, match=r"a.csv, line 4: .*: mend its quotation marks. --skip-broken cannot"):
+            OwnData(str(here / "a.csv"), text="x", label="y", skip_broken=skip).build(None)
+
+
 def test_what_is_no_array_is_refused_without_advice_to_unpickle(here: Path) -> None:
     (here / "a").mkdir()
     np.save(here / "a" / "x.npy", np.zeros((6, 4)))
@@ -323,8 +331,11 @@ def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (["arrays"], "arrays is a folder here, and no task has that name: give ./arrays for the data in it."),
-        (["./nowhere"], "There is no file or folder ./nowhere: give the path of your data, or of a study's file."),
+        (["arrays"], "arrays/x.npy is no array as NumPy saves it"),
+        (["./nowhere"], "There is no file or folder ./nowhere: give the path of your data."),
+        (["owner/set"], "after `hf download --repo-type dataset owner/set --local-dir set` if it is a dataset of"),
+        (["owner/set", "--text", "a"], "after `hf download --repo-type dataset owner/set --local-dir set` if it is"),
+        (["owner/set.csv", "--text", "a"], "There is no file or folder owner/set.csv: give the path of your data."),
         (["nowhere", "--text", "a"], "There is no file or folder nowhere: give the path of your data."),
         (["recall", "--text", "a"], "'recall' is no file of data"),
         (["notes.txt", "--text", "a"], "notes.txt is no file of data: what is read ends in .csv, .tsv, .jsonl, "),

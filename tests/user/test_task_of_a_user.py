@@ -202,6 +202,29 @@ def test_a_task_that_is_not_there_is_one_sentence(
         assert end.value.code == 2 and sentence in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize("member", ["name", "version", "source", "split_rule"])
+def test_a_class_that_lacks_what_a_task_says_of_itself_is_refused_before_anything_is_made(
+    here: Path, member: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, "beside")
+    kept = [line for line in TASK.splitlines() if not line.startswith(f"    {member} = ")]
+    (here / "my_task.py").write_text("\n".join(kept).format(globals="", fields="", path='"reviews.csv"') + STUDY)
+    name = "Reviews" if member == "name" else "reviews"
+    for words in (["audit"], ["compare", "s4", "--tasks"], ["data", "prepare"]):
+        with pytest.raises(SystemExit) as end:
+            main([*words, "my_task.py:Reviews"])
+        said = capsys.readouterr().err
+        assert end.value.code == 2 and f"Task {name} has no `{member}`: say" in said and said.count("\n") == 1
+    with pytest.raises(SystemExit) as end:
+        main(["check", "my_task.py:Reviews"])
+    said = capsys.readouterr().out
+    assert end.value.code == 1 and said.count("FAULT  ") == 1 and f"has no `{member}`" in said
+    if member != "name":
+        with pytest.raises(UserError, match=f"has no `{member}`"):
+            prepared.prepare(load_study("my_task.py").runs("smoke")[0].task, here / "data")
+    assert not list(here.glob("data/*-*"))
+
+
 def test_a_task_that_is_made_takes_other_settings(here: Path) -> None:
     write(here, "beside")
     path = here / "my_task.py"

@@ -44,6 +44,8 @@ def facts(
         yield _row("exact_duplicates", "all", count, f"in={pair}")
     for pair, count in card.found.near.items():
         yield _row("near_duplicates", "all", count, f"in={pair}")
+    if card.found.unjudged:
+        yield _row("not_compared", "all", card.found.unjudged)
     yield _row("leaked", "test", leaked(splits), n=len(splits["test"]))
     yield _row("contradictions", "all", card.found.conflicts)
     for pair, count in (groups or {}).items():

@@ -10,6 +10,7 @@ What a model scores on such a view is had without the order that the view destro
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,8 +94,10 @@ class View(Task):
         return self.of.chance
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
-        """Builds the other task, and shows it as this view has it."""
-        made = self.of.build(sources, progress)
+        """Builds the other task, and shows it as this view has it; warns of nothing, as preparing the other does."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            made = self.of.build(sources, progress)
         return {split: self.shown(made[split], split) for split in SPLITS}
 
     def shown(self, examples: Examples, split: SplitName) -> Examples:

@@ -195,6 +195,7 @@ def overlaps(found: Reading, index: PlainIndex) -> Table:
     names = {
         "exact_duplicates": "exact duplicates",
         "near_duplicates": "examples with a near duplicate",
+        "not_compared": "examples too short to tell near duplicates from chance",
         "shared_groups": "groups on both sides",
         "contradictions": "inputs with different labels",
         "left_out": "rows left out",

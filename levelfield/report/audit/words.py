@@ -206,19 +206,25 @@ def _faults(found: Reading) -> Iterator[str]:
     if near - leaked >= LEAK:
         share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
         yield f"{share} of the test examples have a near duplicate in the training split."
+    if short := found.fact("not_compared"):
+        examples = f"{found.led(f'{short:,.0f}', 'not_compared')} {'example has' if short == 1 else 'examples have'}"
+        yield f"{examples} too few steps to tell near duplicates from chance, so that only exact ones were counted."
     if conflicts := found.fact("contradictions"):
-        yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} inputs come with different labels."
+        inputs = "input comes" if conflicts == 1 else "inputs come"
+        yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} {inputs} with different labels."
     for (metric, split, pair), count in found.facts.items():
         if metric == "shared_groups" and count:
             both = pair.replace("+", " and ")
             groups = found.led(f"{count:,.0f}", metric, split, pair)
-            yield f"{groups} groups have rows in both {both}: a score there is no score on new groups."
+            have = "group has" if count == 1 else "groups have"
+            yield f"{groups} {have} rows in both {both}: a score there is no score on new groups."
     if left := found.fact("left_out"):
-        yield f"{found.led(f'{left:,.0f}', 'left_out')} rows without input or label, or broken, were left out."
+        rows, were = ("row", "was") if left == 1 else ("rows", "were")
+        yield f"{found.led(f'{left:,.0f}', 'left_out')} {rows} without input or label, or broken, {were} left out."
     if cut := found.cut:
         whole = sum(found.fact("examples", split) for split in SPLITS)
-        counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences were cut"
-        yield f"{counts} at {found.longest:,.0f} steps, and the rest of them was not read: --longest keeps more."
+        counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences {'was' if cut == 1 else 'were'} cut"
+        yield f"{counts} at {found.longest:,.0f} steps, and what follows was not read: --longest keeps more."
 
 
 def _proved(found: Reading) -> Iterator[str]:
