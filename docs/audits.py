@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from levelfield.report.audit import words
-from levelfield.report.audit.reading import GRAMS, Reading
+from levelfield.report.audit.reading import Reading, width
 from levelfield.report.audit.shares import DISORDERED, RULE
 from levelfield.spec import Row
 
@@ -52,16 +52,19 @@ COLUMNS = (
 )
 
 
-SIMPLE = ("length", *(f"{end} {steps}" for end in ("first", "last") for steps in (1, 8, 32)))
+SIMPLE = ("length", *(f"{end} {steps}" for end in ("first", "last") for steps in (1, 8, 32)), "place", "latest 1")
 SECOND = """
 ## What needs no sequence model
 
 How much of each task naive Bayes or ridge regression have, on the length alone, on some steps, on each step with its
-place, or on counts of n-grams: what a benchmark gives away whether or not a model reads its order. Each row is
-`levelfield audit TASK --without-models`, on at most 8,000 training and 2,000 test examples. *Of all* is how far the
-best rule has come from guessing to no error. A rule may have much of a task that is long-range all the same: where
-the two steps that matter stand in fixed places, *each step with its place* finds them. Tasks with an answer at each
-of many steps are not here, since no such rule gives those.
+place, or on counts of n-grams: what a benchmark gives away whether or not a model reads its order. Where answers stand
+at steps, the rule is the label that is commonest in training given the place of such a step, the latest 1, 2 or 3
+symbols (windows of so many steps), or the symbol behind the last step that had an answer, which may tell that answer.
+Where one state answers at all steps, it is given the place alone. Each row is `levelfield audit TASK --without-models`,
+on at most 8,000 training and 2,000 test examples. *Of all* is how far the best rule has come from guessing to no error.
+The simplest rules know the length, first or last steps of the sequence, or of a step with an answer its place or its
+symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
+places, *each step with its place* finds them.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
@@ -70,7 +73,7 @@ RULE_COLUMNS = (
     ("best rule", ":--"),
     ("its score", "--:"),
     ("of all", "--:"),
-    ("best of length, first and last steps", ":--"),
+    ("best of the simplest rules", ":--"),
     ("test examples that are in train too", "--:"),
 )
 
@@ -155,7 +158,7 @@ def _settings(found: Reading) -> str:
 
 def _sufficient(found: Reading) -> str:
     """The window that is enough, or what needs none: the length, or so many steps at one end."""
-    if found.simplest and found.simplest != words.PLACES and not found.simplest.endswith(GRAMS):
+    if found.simplest and found.simplest not in words.FAR and not width(found.simplest):
         return words.rule_words(found.simplest)
     return _steps(found.enough.steps, found)
 

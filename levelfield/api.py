@@ -245,16 +245,13 @@ def audit(
 
     source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. without_models: trains nothing.
     choices: `device` and folders, as `Choices` names them; sizes are those of the effort. Runs go one after another in
-    this process, and the same call continues where it was stopped. Raises UserError for data without a target, and
-    without models for a task of which rules say nothing.
+    this process, and the same call continues where it was stopped. Raises UserError for data without a target.
     """
     choices = _renamed("audit", choices, {"device", "data", *RENAMED, *RENAMED.values()})
     task = find_task(source) if isinstance(source, str) else source
     place = auditing.Place(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited
-    if without_models:
-        auditing.has_rules(task)
     auditing.measure(task, effort, place, no_progress)
     if not without_models:
         _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))

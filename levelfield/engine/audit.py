@@ -14,7 +14,8 @@ What is measured here lies beside the runs, each part written when it is done, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from levelfield import tasks
 from levelfield.data import prepared
-from levelfield.data.audit import shallow
+from levelfield.data.audit import shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
 from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, unreadable, write_json, write_rows
@@ -80,13 +81,12 @@ def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> Non
     if not (where / "facts.jsonl").exists():
         whole = task if task.archives or task.reads else base  # of what is generated, a part says as much
         write_rows(where / "facts.jsonl", _facts(whole, prepared.load(whole, place.data, progress=progress), progress))
-    if not shallow.applies(task):
-        return
-    missing = [name for name in shallow.PROBES if not _rule(where, name).exists()]
+    rules = _probes(task)
+    missing = [name for name in rules if not _rule(where, name).exists()]
     splits = prepared.load(base, place.data, progress=progress) if missing else {}
     for done, name in enumerate(missing):
         progress("rules", done, len(missing))
-        answer = shallow.score(base, splits, shallow.PROBES[name])
+        answer = rules[name](base, splits)
         path = _rule(where, name)
         with disk_errors(where), atomic(path.with_suffix(".npy")) as partial:
             save_array(partial, answer.test.astype(np.float32))
@@ -94,13 +94,11 @@ def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> Non
         progress("rules", done + 1, len(missing))
 
 
-def has_rules(task: Task) -> None:
-    """Raises UserError for a task of which rules without a sequence model say nothing."""
-    if not shallow.applies(task):
-        raise UserError(
-            f"{task.name} has an answer at each of many steps, which no rule without a sequence model gives: leave out "
-            "--without-models."
-        )
+def _probes(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examples]], shallow.Answer]]:
+    """What scores each rule for answers such as the task's, by the rule's name."""
+    if isinstance(task.output, StepLabels):
+        return {name: partial(steps.score, context=each) for name, each in steps.contexts(task.output).items()}
+    return {name: partial(shallow.score, probe=each) for name, each in shallow.PROBES.items()}
 
 
 def _rule(where: Path, name: str) -> Path:
@@ -126,7 +124,7 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     """
     base, where = audit.seen(task, effort), folder(task, effort, place)
     splits = prepared.load(base, place.data)
-    arms = [*_models(audit.study(task).runs(effort), place.runs), *_rules(where)]
+    arms = [*_models(audit.study(task).runs(effort), place.runs), *_rules(task, where)]
     if not arms:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
@@ -169,8 +167,8 @@ def _kind(name: str, run: Run) -> tuple[str, str]:
     return (FREE if name in {mixer.label for mixer in audit.FREE} else DISORDERED), ""
 
 
-def _rules(where: Path) -> Iterator[Scored]:
-    for name in shallow.PROBES:
+def _rules(task: Task, where: Path) -> Iterator[Scored]:
+    for name in _probes(task):
         path = _rule(where, name)
         if path.exists():
             yield Scored(name, RULE, _validation(path), _rule_scores(path.with_suffix(".npy"))[None])
@@ -226,6 +224,5 @@ def constant(task: Task, test: Examples) -> np.ndarray | None:
         return None
     y = np.asarray(test.y)
     values, counts = np.unique(y[y >= 0], return_counts=True)
-    starts = test.offsets[:-1] if test.stepwise else np.arange(len(test))
-    right, told = (np.add.reduceat(which.astype(np.int64), starts) for which in (y == values[counts.argmax()], y >= 0))
-    return right / np.maximum(told, 1)
+    right = y == values[counts.argmax()]
+    return steps.shares(right, test) if test.stepwise else right.astype(np.float64)

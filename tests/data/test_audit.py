@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,16 @@ import pytest
 from toy_audits import Known
 from toy_data import Parity
 
-from levelfield.data.audit import shallow
+from levelfield.data.audit import shallow, steps
 from levelfield.data.audit.facts import facts, leaked
 from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, ngrams, positions
 from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
-from levelfield.spec import SPLITS, Examples, Signal
+from levelfield.spec import SPLITS, Examples, Signal, SplitName, StepLabels
+from levelfield.tasks.flipflop import READ, FlipFlop
 from levelfield.tasks.listops import ListOps
+from levelfield.tasks.parity import Parity as RunningParity
+from levelfield.tasks.words import Words
 from levelfield.user.own_data import OwnData
 
 SEQUENCES = [np.array(s, np.uint8) for s in ([1, 2, 1, 2], [3], [1, 2, 3])]
@@ -107,6 +110,92 @@ def test_numbers_are_predicted_too() -> None:
         n: 1 + score(task, splits, PROBES[n]).test.mean() / splits["test"].y.var() for n in ("1-grams", "length")
     }
     assert explained["1-grams"] > 0.9 and explained["length"] < 0.05
+
+
+def _labelled(label: Callable[[np.ndarray, int], int]) -> dict[SplitName, Examples]:
+    """Random symbols, 6 to 15 in each sequence, and at each step what the sequence says there; -1 for no label."""
+    rng = np.random.default_rng(1)
+    made: dict[SplitName, Examples] = {}
+    for split, count in zip(SPLITS, (150, 40, 60), strict=True):
+        rows = [rng.integers(0, 4, rng.integers(6, 16)).astype(np.uint8) for _ in range(count)]
+        y = np.array([label(row, step) for row in rows for step in range(len(row))])
+        made[split] = Examples.of_sequences(rows, y, stepwise=True)
+    return made
+
+
+CONTEXTS: dict[str, Callable[[list[int], list[int]], object]] = {  # of the symbols and labels up to a step
+    "commonest": lambda x, y: None,
+    "place": lambda x, y: len(x),
+    **{f"latest {n}": lambda x, y, n=n: tuple(x[-n:]) for n in (1, 2, 3)},
+    "shown": lambda x, y: next((x[at + 1] for at in reversed(range(len(x) - 1)) if y[at] >= 0), None),
+}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_rule_for_labels_at_steps_answers_as_a_loop_with_counters(name: str) -> None:
+    splits = _labelled(lambda row, step: (int(row[step]) * 3 + int(row[step - 1]) + step // 4) % 3 - (row[step] == 2))
+
+    def asked(split: SplitName) -> list[list[tuple[object, int]]]:
+        examples = splits[split]
+        rows = [(examples.sequence(i).tolist(), examples.y[slice(*examples.offsets[i : i + 2])].tolist())
+                for i in range(len(examples))]  # fmt: skip
+        return [[(CONTEXTS[name](x[: t + 1], y[: t + 1]), y[t]) for t in range(len(x)) if y[t] >= 0] for x, y in rows]
+
+    tables: dict[object, Counter[int]] = defaultdict(Counter)
+    for context, label in (each for row in asked("train") for each in row):
+        tables[context][label] += 1
+    overall = sum(tables.values(), Counter()).most_common(1)[0][0]
+    best = {context: max(seen, key=lambda label: (seen[label], label)) for context, seen in tables.items()}
+    scores = {s: [np.mean([best.get(c, overall) == y for c, y in row]) for row in asked(s)] for s in ("val", "test")}
+    answer = steps.score(Known(), splits, steps.contexts(StepLabels(3))[name])
+    assert np.allclose(answer.test, scores["test"]) and np.isclose(answer.validation, np.mean(scores["val"]))
+
+
+STEPS = {  # what the label of a step is -> rules that must know it, and rules that cannot
+    "its symbol": (lambda row, step: row[step], ("latest 1", "latest 2", "latest 3"), ("commonest", "place")),
+    "two before": (lambda row, step: row[step - 2] if step > 1 else -1, ("latest 3",), ("latest 2", "shown", "place")),
+    "its number": (lambda row, step: step % 4, ("place",), ("commonest", "latest 1", "latest 2")),
+}
+
+
+@pytest.mark.parametrize("label", STEPS)
+def test_a_rule_for_labels_at_steps_scores_what_it_can_know(label: str) -> None:
+    said, enough, not_enough = STEPS[label]
+    splits, contexts = _labelled(lambda row, step: int(said(row, step))), steps.contexts(StepLabels(4))
+    for name in enough:
+        assert steps.score(Known(), splits, contexts[name]).test.mean() > 0.98, name
+    for name in not_enough:
+        assert steps.score(Known(), splits, contexts[name]).test.mean() < 0.4, name
+
+
+@pytest.mark.parametrize("task", [RunningParity(16, train=1_500, val=50, test=500), Words(9, train=4_000, test=500)])
+def test_the_latest_symbols_have_of_a_group_what_its_bound_allows(task: RunningParity | Words) -> None:
+    """All of the first steps, which they see whole, and chance at every other."""
+    splits, contexts = task.build(None), steps.contexts(task.output)
+    for window in (1, 2, 3):
+        found = steps.score(task, splits, contexts[f"latest {window}"]).test.mean()
+        assert abs(found - task.bounded(window)) < 0.02, window
+    assert abs(steps.score(task, splits, contexts["place"]).test.mean() - task.chance) < 0.02
+
+
+def test_flip_flop_gives_away_its_last_bit_and_its_last_answer() -> None:
+    task = FlipFlop(40, train=500, val=50, test=200, ignored=0.5)
+    splits, contexts = task.build(None), steps.contexts(task.output)
+    overall = np.bincount(splits["train"].y[splits["train"].y >= 0]).argmax()
+    last, shown = [], []
+    for i in range(len(splits["test"])):
+        x = splits["test"].sequence(i).tolist()
+        reads = [t for t in range(len(x)) if x[t] == READ]
+        last.append(np.mean([x[t - 1] == x[t + 1] for t in reads]))
+        before = [overall, *(x[t + 1] for t in reads)]
+        shown.append(np.mean([told == x[t + 1] for told, t in zip(before, reads, strict=False)]))
+    assert np.allclose(steps.score(task, splits, contexts["latest 2"]).test, last)
+    assert np.allclose(steps.score(task, splits, contexts["shown"]).test, shown)
+    assert np.mean(shown) > 0.65
+
+
+def test_where_one_state_answers_at_all_steps_no_rule_reads_a_symbol() -> None:
+    assert list(steps.contexts(StepLabels(3, pooled=True))) == ["commonest", "place"]
 
 
 def test_leaks_duplicates_and_contradictions_are_counted() -> None:

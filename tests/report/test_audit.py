@@ -84,6 +84,19 @@ def test_the_best_of_all_has_no_share_of_itself() -> None:
     assert said.endswith("where guessing scores 50 %; no sequence model was better.") and "(100 to 100)" not in said
 
 
+def test_the_latest_symbols_are_a_window_and_the_answer_before_is_none() -> None:
+    found = audited([0.5, 0.7, 0.97, 0.97, 0.97], 0.97, {"commonest": 0.5, "latest 2": 0.97})
+    assert found.enough.steps == 2 and words.badge(found).text.endswith("from 2 steps")
+    assert "the rule that knows the latest 2 symbols, sees no more than windows of 2 steps; " in words.lead(found)
+    far = audited([0.5] * 5, 0.95, {"commonest": 0.5, "latest 1": 0.5, "shown": 0.95})
+    assert far.enough.steps > 33 and "the symbol behind the last question already gives" in words.lead(far)
+    assert (
+        words.badge(far).text.endswith("% from the symbol behind the last question")
+        and "no" not in words.badge(far).text
+    )
+    assert words.rule_words("latest 1") == "the latest symbol" and words.rule_words("last 1") == "the last step"
+
+
 def test_models_trained_for_seconds_say_nothing_of_range() -> None:
     rows = [row | Row(effort="smoke") for row in rows_of(*LOCAL, 1_000, 0)]
     found = Reading.of(rows)

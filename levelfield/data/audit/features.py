@@ -76,13 +76,13 @@ def lengths(codes: np.ndarray, examples: Examples) -> Features:
 
 def ends(codes: np.ndarray, examples: Examples, steps: int) -> Features:
     """The symbol at each of the first `steps` steps, or of the last -`steps`, with its place."""
-    place = _places(examples, from_end=steps < 0)
+    place = places(examples, from_end=steps < 0)
     return _placed(codes, examples, place, place < abs(steps))
 
 
 def positions(codes: np.ndarray, examples: Examples) -> Features:
     """The symbol at each step, with its place: what position-wise marginals know."""
-    place = _places(examples, from_end=False)
+    place = places(examples, from_end=False)
     return _placed(codes, examples, place, np.ones(len(place), bool))
 
 
@@ -100,7 +100,7 @@ def ngrams(codes: np.ndarray, examples: Examples, n: int) -> Features:
     return _collected(sequence // examples.documents, buckets)
 
 
-def _places(examples: Examples, from_end: bool) -> np.ndarray:
+def places(examples: Examples, from_end: bool) -> np.ndarray:
     """Returns the place of every step in its document, (total,), from 0 on."""
     before = np.repeat(examples.offsets[:-1], examples.lengths)
     if not from_end:

@@ -4,7 +4,8 @@
         answer = score(task, splits, probe)       # Answer("2-grams", "accuracy", test scores, ...)
 
 Of naive Bayes and ridge regression, with several strengths of smoothing each, the one that is best on validation
-answers the test split, once. What such a rule gets, a benchmark gives away without any sequence model.
+answers the test split, once. What such a rule gets, a benchmark gives away without any sequence model. For labels at
+steps there are other rules (`steps`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from levelfield.data.audit.features import (
     ngrams,
     positions,
 )
-from levelfield.spec import Examples, Label, LabelSet, SplitName, Task, Values
+from levelfield.spec import Examples, Label, LabelSet, SplitName, Task
 from levelfield.spec.label_sets import f1, guessed
 
 VERSION = 2  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
@@ -55,11 +56,6 @@ class Answer:
     rule: str
     test: np.ndarray
     validation: float
-
-
-def applies(task: Task) -> bool:
-    """Tells whether an example has one label, a set of them or a tuple of numbers, which these rules predict."""
-    return isinstance(task.output, Label | LabelSet | Values)
 
 
 def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Answer:

@@ -21,6 +21,7 @@ from levelfield.report.plain_lists import anchor_of
 from levelfield.spec import SPLITS, Row
 
 GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
+LATEST = "latest "  # how those begin that know so many symbols, up to that of the step with an answer
 MOST = 0.95  # share that counts as all
 NEAR = 0.8  # share that a model which sees everything needs, for windows to be compared with it
 Key = tuple[str, str, str]
@@ -132,6 +133,11 @@ class Reading:
         return any(number.kind != RULE for number in self.scores.values())
 
     @property
+    def at_steps(self) -> bool:
+        """Whether rules are scored at steps that have answers of their own, where windows are not pooled."""
+        return any(name.startswith(LATEST) for name in self.scores)
+
+    @property
     def too_small(self) -> bool:
         """Whether there are too few test examples for any claim."""
         return self.tested < FEWEST
@@ -160,10 +166,10 @@ class Reading:
 
     @property
     def windows(self) -> list[tuple[int, Number]]:
-        """What windows have, by their steps: models that see no more, and counts of n-grams, which are windows of n."""
+        """What windows have, by their steps: models and rules that see no more."""
         models = [(int(share.place), share) for share in self.of_kind(WINDOW).values()]
-        counts = [(int(n[: -len(GRAMS)]), share) for n, share in self.of_kind(RULE).items() if n.endswith(GRAMS)]
-        return sorted(models + counts, key=lambda each: (each[0], -each[1].value))
+        rules = [(steps, share) for name, share in self.of_kind(RULE).items() if (steps := width(name))]
+        return sorted(models + rules, key=lambda each: (each[0], -each[1].value))
 
     @property
     def enough(self) -> Window:
@@ -198,6 +204,14 @@ class Reading:
     def widest(self) -> float:
         """Steps of the widest window that was tried."""
         return max((float(share.place) for share in self.scores.values() if share.kind == WINDOW), default=0)
+
+
+def width(rule: str) -> int:
+    """Returns the steps of the window that a rule sees: n for counts of n-grams and for the latest n symbols; 0 for
+    what is no window."""
+    if rule.endswith(GRAMS):
+        return int(rule.removesuffix(GRAMS))
+    return int(rule.removeprefix(LATEST)) if rule.startswith(LATEST) else 0
 
 
 def _key(row: Row) -> Key:

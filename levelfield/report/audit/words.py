@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Number, Reading
+from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Number, Reading, width
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
 from levelfield.spec import SPLITS
 
@@ -28,20 +28,26 @@ QUICK = "smoke"  # the effort at which models are trained for seconds, so that n
 GREY, RED, GREEN, BROWN, BLUE = "#6a6d72", "#a3203a", "#2c7a3f", "#a35200", "#0b5ea8"  # of badges
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
-PLACES = "positions"
+PLACES, SHOWN = "positions", "shown"
+FAR = (PLACES, SHOWN)  # rules that may know what is far away
 RULES = {
     "length": "the length alone",
     PLACES: "each step with its place",
+    "commonest": "the commonest label",
+    "place": "the place of a step",
+    SHOWN: "the symbol behind the last question",
 }
 """What a rule knows, where its name does not say it."""
 
 
 def rule_words(name: str) -> str:
-    """Returns what a rule knows, such as "the first 8 steps" or "counts of 2-grams"."""
+    """Returns what a rule knows, such as "the first 8 steps", "counts of 2-grams" or "the latest 2 symbols"."""
     if name in RULES:
         return RULES[name]
     if name.endswith("-grams"):
         return "counts of single symbols" if name == "1-grams" else f"counts of {name}"
+    if width(name):
+        return "the latest symbol" if name == "latest 1" else f"the {name} symbols"
     side, steps = name.split()
     return f"the {side} step" if steps == "1" else f"the {side} {steps} steps"
 
@@ -103,10 +109,11 @@ def _local(found: Reading) -> str:
 
 def _enough(found: Reading) -> str:
     """What the narrowest sufficient window has; where it is the best that was tried, a share of itself says nothing."""
-    steps = f"{_steps(found.enough.steps)}, pooled over the whole sequence,"
+    pooled = "" if found.at_steps else ", pooled over the whole sequence,"
+    steps = f"{_steps(found.enough.steps)}{pooled}"
     if _is_reference(found):
         rule = f", {_arm(found.reference)}," if found.shares[found.reference].kind == RULE else ""
-        return f"The best that was tried{rule} sees no more than windows of {steps[:-1]}"
+        return f"The best that was tried{rule} sees no more than windows of {steps.removesuffix(',')}"
     return f"Windows of {steps} give {found.narrowest.percent()} of what a model learns here"
 
 
@@ -156,7 +163,8 @@ def _trivial(found: Reading) -> str:
 
 
 def _verb(rule: str) -> str:
-    return "give" if rule_words(rule).startswith("counts") or rule_words(rule).endswith("steps") else "gives"
+    said = rule_words(rule)
+    return "give" if said.startswith("counts") or said.endswith(("steps", "symbols")) else "gives"
 
 
 def details(found: Reading) -> list[str]:
@@ -299,9 +307,9 @@ def badge(found: Reading) -> Badge:
         return Badge(f"more than {proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
         return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
-    if found.simplest and not found.simplest.endswith(GRAMS):
+    if found.simplest and not width(found.simplest):
         given = f"{100 * found.shares[found.simplest].value:.0f} % from {rule_words(found.simplest)}"
-        return Badge(given, BLUE) if found.simplest == PLACES else Badge(f"no: {given}", RED)
+        return Badge(given, BLUE) if found.simplest in FAR else Badge(f"no: {given}", RED)
     if math.isinf(enough.steps):
         return Badge(f"more than {found.widest:.0f} steps", GREEN)
     local = 2 * enough.steps < found.fact("steps", "test", "median")

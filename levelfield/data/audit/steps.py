@@ -1,0 +1,96 @@
+"""Scores rules without a sequence model where an answer stands at each of many steps: tables of what stands near.
+
+    for name, context in contexts(task.output).items():
+        answer = score(task, splits, context)       # Answer("table", share of each test example's labels, ...)
+
+A context is a number for every step. The rule answers a step with the label that is commonest in training at steps of
+that context, and with the commonest of all where training has none. No context knows a later step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from levelfield.data.audit.features import SPREAD, Vocabulary, places
+from levelfield.data.audit.shallow import Answer
+from levelfield.spec import Examples, SplitName, StepLabels, Task
+
+Context = Callable[[np.ndarray, Examples], np.ndarray]
+"""The context of every step, (total,) int64, from the codes of a split, (total,)."""
+
+
+def anything(codes: np.ndarray, examples: Examples) -> np.ndarray:
+    """The same context at all steps."""
+    return np.zeros(len(codes), np.int64)
+
+
+def place(codes: np.ndarray, examples: Examples) -> np.ndarray:
+    """The number of the step."""
+    return places(examples, from_end=False)
+
+
+def latest(codes: np.ndarray, examples: Examples, steps: int) -> np.ndarray:
+    """The symbols of the last `steps` steps, that of the step itself included; fewer at the beginning."""
+    at, found = places(examples, from_end=False), np.zeros(len(codes), np.uint64)
+    for back in reversed(range(steps)):
+        symbols = np.where(at >= back, np.roll(codes, back) + 1, 0)
+        found = found * SPREAD + symbols.astype(np.uint64)
+    return found.view(np.int64)
+
+
+def shown(codes: np.ndarray, examples: Examples) -> np.ndarray:
+    """The symbol behind the last step before that had a label, which in many tasks tells that label; 0 before any."""
+    at, step = places(examples, from_end=False), np.arange(len(codes))
+    behind = (at > 0) & np.roll(np.asarray(examples.y) >= 0, 1)
+    last = np.maximum.accumulate(np.where(behind, step, -1))
+    return np.where(last >= step - at, codes[last] + 1, 0)
+
+
+def contexts(output: StepLabels) -> Mapping[str, Context]:
+    """Returns contexts by the names that rows and pages have for them, simpler ones first.
+
+    Where one state of the whole sequence answers at all steps, the symbol of a step is no simple thing to know, so that
+    only what knows no symbols is left.
+    """
+    unread: dict[str, Context] = {"commonest": anything, "place": place}
+    if output.pooled:
+        return unread
+    return {**unread, **{f"latest {n}": partial(latest, steps=n) for n in (1, 2, 3)}, "shown": shown}
+
+
+def score(task: Task, splits: Mapping[SplitName, Examples], context: Context) -> Answer:
+    """Fits a table to train, and answers val and test by it."""
+    vocabulary = Vocabulary.of(task, splits["train"])
+
+    def asked(split: SplitName) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The steps with labels, the contexts there, and the labels."""
+        examples = splits[split]
+        at = np.flatnonzero(np.asarray(examples.y) >= 0)
+        return at, context(vocabulary.codes(examples), examples)[at], np.asarray(examples.y[at], np.int64)
+
+    _, seen, labels = asked("train")
+    known, which = np.unique(seen, return_inverse=True)
+    pairs, counts = np.unique(np.stack([which, labels]), axis=1, return_counts=True)
+    order = np.argsort(counts, kind="stable")
+    table = np.zeros(len(known), np.int64)
+    table[pairs[0, order]] = pairs[1, order]  # the last one written is the commonest
+    commonest = np.bincount(labels).argmax()
+
+    def scores(split: SplitName) -> np.ndarray:
+        at, found, wanted = asked(split)
+        row = np.minimum(np.searchsorted(known, found), len(known) - 1)
+        right = np.zeros(len(splits[split].y), bool)
+        right[at] = np.where(known[row] == found, table[row], commonest) == wanted
+        return shares(right, splits[split])
+
+    return Answer("table", scores("test"), float(scores("val").mean()))
+
+
+def shares(right: np.ndarray, examples: Examples) -> np.ndarray:
+    """Returns the share of each example's labelled steps that are right, (N,). right: (total,), False without label."""
+    told = np.asarray(examples.y) >= 0
+    sums = [np.add.reduceat(which.astype(np.int64), examples.offsets[:-1]) for which in (right, told)]
+    return sums[0] / np.maximum(sums[1], 1)
