@@ -64,7 +64,8 @@ Where one state answers at all steps, it is given the place alone. Each row is `
 on at most 8,000 training and 2,000 test examples. *Of all* is how far the best rule has come from guessing to no error.
 The simplest rules know the length, first or last steps of the sequence, or of a step with an answer its place or its
 symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
-places, *each step with its place* finds them.
+places, *each step with its place* finds them. And of the running products `words`, `modular` and `parity`, the latest
+symbols have the first steps alone, at which there are no others.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
