@@ -80,18 +80,20 @@ def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
     assert auditing.folder(Known("none"), "smoke", place) != where, "what other rules have scored is not used"
 
 
-def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_kill(tmp_path: Path) -> None:
-    places = {"runs_dir": tmp_path / "runs", "data": tmp_path / "data", "report_dir": tmp_path / "report"}
+def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     task = Parity(16, train=400, val=100, test=200)
-    first = levelfield.audit(task, "smoke", without_models=True, **places)
+    first = levelfield.audit(task, "smoke", without_models=True)
     found = Reading.of(first.rows)
     assert list(found.scores) == ["commonest", "place", "latest 1", "latest 2", "latest 3", "shown"]
     assert "the one that knows the latest 3 symbols is best" in first.verdict
     assert [steps for steps, _ in found.windows] == [1, 2, 3] and found.enough.steps == 3
-    where = auditing.folder(task, "smoke", Place(places["runs_dir"], places["data"]))
+    where = auditing.folder(task, "smoke", Place(Path("runs"), Path("data")))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
     (where / "rule-latest-2.json").unlink()
-    assert levelfield.audit(task, "smoke", without_models=True, **places).rows == first.rows
+    assert levelfield.audit(task, "smoke", without_models=True).rows == first.rows
     changed = [path.name for path in where.iterdir() if path.stat().st_mtime_ns != before[path]]
     assert sorted(changed) == ["rule-latest-2.json", "rule-latest-2.npy"]
 
