@@ -33,7 +33,15 @@ from levelfield.runs import rows as scored
 from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile
-from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.runs.ledger import (
+    all_kernels,
+    new_kernels,
+    new_peak_memory,
+    parameters,
+    peak_memory,
+    state_size,
+    total,
+)
 from levelfield.runs.numerics import check_device, check_model, products
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
@@ -206,6 +214,7 @@ class _Execution:
             write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours
+        new_peak_memory(self.device)
         splits = prepared.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
         at = (saved.phase, saved.numbers["step"]) if saved else None
