@@ -100,8 +100,9 @@ class Patience:
     """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
 
     timeout: from the request to the end of its reply. A connection that falls silent after the reply has begun is left
-    when it has been silent for as long again, at the latest. first, longest: the pauses before the second try and at
-    most; each is twice as long as the one before, less a random part so that threads do not come back together.
+    when it has been silent for as long again, at the latest. Before the body, this holds for each piece of the headers
+    that arrives. first, longest: the pauses before the second try and at most; each is twice as long as the one
+    before, less a random part so that threads do not come back together.
     """
 
     tries: int = 8
