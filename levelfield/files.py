@@ -162,12 +162,6 @@ def changed(path: Path, advice: str) -> UserError:
     return UserError(f"{path} is damaged (it has changed since it was written): {advice}.")
 
 
-def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @contextmanager
 def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds the lock on a file, after waiting where another process has it.

@@ -25,7 +25,7 @@ from levelfield._version import __version__
 from levelfield.data import download, prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.files import disk_errors, sha256, write_json, write_rows
+from levelfield.files import disk_errors, write_json, write_rows
 from levelfield.model import Network
 from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
@@ -57,6 +57,7 @@ from levelfield.spec import (
     derive_seed,
     describe,
 )
+from levelfield.spec.contents import checksum
 from levelfield.spec.memory import fitting
 from levelfield.train import State, copied, kept, make_optimizer, train
 
@@ -312,7 +313,7 @@ class _Execution:
         path = Path(protocol.weights)
         if not path.is_file():
             raise UserError(f"No weights at {path}: put the file back or give another path.")
-        if sha256(path) != protocol.weights_sha256:
+        if checksum(path) != protocol.weights_sha256:
             raise UserError(f"{path} has changed since this run was defined: define the run again.")
         return load_file(path)
 
