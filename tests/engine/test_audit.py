@@ -94,9 +94,7 @@ def test_two_files_of_one_name_have_a_report_each_and_the_same_file_again_has_it
         places |= {"device": "cpu", "say": said.append}
         audited = levelfield.audit(own, "smoke", **places)
         small = {"baselines": "conv", "steps": 1, "seeds": 1, "width": 8, "depth": 1}
-        compared = levelfield.compare(
-            "dlr", [own], "scratch", "smoke", **small, **places, device="cpu", say=said.append
-        )
+        compared = levelfield.compare("dlr", [own], "scratch", "smoke", **small, **places)
         pages.append((audited.page, compared.page))
     assert pages[0] == pages[2] and not set(pages[0]) & set(pages[1])
     assert len({page.parent for pair in pages for page in pair}) == 4
