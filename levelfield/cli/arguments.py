@@ -34,7 +34,7 @@ NO_HINT = arg(help_behavior_hint="")
 
 def whole(text: str, least: int = 0, most: int = MOST) -> int:
     """Reads a number: whole("12") is 12. Raises UserError for what is no whole number in that range."""
-    shown = files.shortened(text, 60)
+    shown = files.abridged(text, 60)
     try:
         number = int(text) if len(text) <= 20 else MOST + 1
     except ValueError:
@@ -56,7 +56,7 @@ def real(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
 
 
@@ -65,7 +65,7 @@ def effort(text: str) -> Effort:
     for known in EFFORTS:
         if text == known:
             return known
-    raise UserError(f"--effort cannot be '{files.shortened(text, 60)}': {closest(text, EFFORTS)}")
+    raise UserError(f"--effort cannot be '{files.abridged(text, 60)}': {closest(text, EFFORTS)}")
 
 
 def share(text: str) -> float:
@@ -75,7 +75,7 @@ def share(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
     return number
 
 

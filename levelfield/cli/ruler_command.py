@@ -306,11 +306,7 @@ def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
 
 def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say) -> None:
     """Writes the report: page, tables and figures."""
-    failures = [[report.Failure(**miss._asdict()) for miss in s.misses] for s in scores]
-    parts = [
-        report.Part(s.name, s.rows, s.baselines, s.gaps, wrong, variant=s.variant)
-        for s, wrong in zip(scores, failures, strict=True)
-    ]
+    parts = [report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant) for s in scores]
     with disk_errors(to, "--report-dir"):
         for path in report.build(name, parts, to / f"ruler-{name}"):
             say(f"Wrote {path}")

@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
 from urllib.parse import urlsplit
 
-from levelfield.files import shortened
+from levelfield.files import abridged
 from levelfield.longcontext.served.replies import BrokenReply, Reply, read
 from levelfield.longcontext.served.way import most_tokens
 from levelfield.longcontext.served.words import (
@@ -83,7 +83,7 @@ class Address(NamedTuple):
 def no_address(text: str, error: Exception) -> UserError:
     """Returns why an address can be none."""
     why = "a part of the host's name is empty or too long" if isinstance(error, UnicodeError) else str(error)
-    return UserError(f"{printable(shortened(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
+    return UserError(f"{printable(abridged(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
 
 
 class Listed(NamedTuple):
@@ -100,8 +100,9 @@ class Patience:
     """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
 
     timeout: from the request to the end of its reply. A connection that falls silent after the reply has begun is left
-    when it has been silent for as long again, at the latest. first, longest: the pauses before the second try and at
-    most; each is twice as long as the one before, less a random part so that threads do not come back together.
+    when it has been silent for as long again, at the latest. Before the body, this holds for each piece of the headers
+    that arrives. first, longest: the pauses before the second try and at most; each is twice as long as the one
+    before, less a random part so that threads do not come back together.
     """
 
     tries: int = 8
