@@ -138,14 +138,11 @@ def import_(
 
     Args:
         files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), logs of samples of lm-eval
-            (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), or logs of Inspect (.eval or
-            .json)
+            (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), logs of Inspect (.eval or
+            .json), or folders of such files, where no .json is read
         model: the name under which answers are reported
         length: in tokens, where neither a file of answers nor its folder says it
     """
     from levelfield.cli import exchange_commands
 
-    if files and all(Path(file).is_dir() for file in files):
-        exchange_commands.import_runs(files, output.runs_dir, say)
-        return
     exchange_commands.import_(files, model, length or None, output, say)

@@ -121,8 +121,8 @@ def test_logs_of_lm_evals_own_tasks_are_read(tmp_path: Path, name: str, task: An
         ("vt.jsonl", '{"a": 1}', "is neither a prediction file"),
         ("vt.jsonl", '{"a": 1}\nnot JSON', "let the evaluator write it again, or copy it again"),
         ("vt.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "add --length"),
-        ("samples_vt.jsonl", '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}', "samples_TASK_DATE"),
-        ("4096/pred/nothing.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "RULER has no task 'nothing'"),
+        ("samples_vt.jsonl", '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}', "does not say its task"),
+        ("4096/pred/nothing.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "called by no task of RULER"),
     ],
 )
 def test_files_that_are_something_else_are_said_so(tmp_path: Path, name: str, content: str, said: str) -> None:
