@@ -26,7 +26,7 @@ from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
-from levelfield.longcontext.served.client import Address, Listed
+from levelfield.longcontext.served.client import Address, Listed, Unfinished
 from levelfield.longcontext.served.lengths import is_exact, tokenizer_for
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.ruler import Sources
@@ -84,7 +84,11 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
             evaluations = ruler_command.evaluations(asked, name, sources)
-            left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
+            try:
+                left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
+            except Unfinished as why:
+                print(f"levelfield: {why}", file=sys.stderr)
+                return False
     if choice.dry_run and not output.rescore:
         return True
     found = ruler_command.conclude(folder, evaluations, output.report_dir, say)

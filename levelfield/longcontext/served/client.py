@@ -118,6 +118,10 @@ class Unanswered(Exception):
     """Raised for a question that is still without an answer after all tries; its text is the last reason."""
 
 
+class Unfinished(UserError):
+    """Raised where a server fails that had begun to answer, or that may answer later: the same command continues."""
+
+
 class Refusal(UserError):
     """Raised where the server refuses a request. why: its status, where it has one, and its words."""
 
@@ -150,7 +154,7 @@ class Client:
         limits = self.http.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
         self.inner = self.http.Client(headers=headers, limits=limits)
         self._lock, self._hold = threading.Lock(), 0.0
-        self.tried_again = 0
+        self.tried_again, self.works = 0, False  # works: whether it has answered a question
 
     def __enter__(self) -> Client:
         return self
@@ -160,7 +164,9 @@ class Client:
 
     def answer(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
-        return self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        found = self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        self.works = True
+        return found
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
@@ -265,7 +271,9 @@ class Client:
             return found.json()
         except (ValueError, RecursionError):
             if why := no_answer(self.address.url, found, self.key):
-                raise UserError(why)
+                if not self.works:
+                    raise UserError(why)
+                raise _Later(f"no answer, but: {words(found, self.key)}")  # as of a gateway whose server is busy
             raise _Later("a reply that is cut off")
 
     def _whole(self, found: Any) -> Reply:
