@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, several
 from levelfield.files import disk_errors
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers
@@ -52,10 +52,10 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         old = earlier_export.clear(target.folder, files)
     for line in ruler_command.skipped(left):
         say(line)
-    say(f"Wrote {len(files)} files to {target.folder}.")
+    say(f"Wrote {several(len(files), 'file')} to {target.folder}.")
     if old:
         names = ", ".join(str(path.relative_to(target.folder)) for path in old[:3]) + (", ..." if len(old) > 3 else "")
-        count = "1 file" if len(old) == 1 else f"{len(old)} files"
+        count = several(len(old), "file")
         say(f"Removed {count} of an earlier export from it, which this one does not have ({names}).")
     folder = shlex.quote(str(target.folder))
     if target.form == "lm-eval":

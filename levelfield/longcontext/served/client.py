@@ -122,6 +122,10 @@ class Unfinished(UserError):
     """Raised where a server fails that had begun to answer, or that may answer later: the same command continues."""
 
 
+class Nobody(UserError):
+    """Raised where no server answers at an address."""
+
+
 class Refusal(UserError):
     """Raised where the server refuses a request. why: its status, where it has one, and its words."""
 
@@ -180,7 +184,7 @@ class Client:
         return list(self.listed().models)
 
     def listed(self) -> Listed:
-        """Returns the models that the server names, or why it names none. Raises UserError where no server answers."""
+        """Returns the models that the server names, or why it names none. Raises Nobody where no server answers."""
         return self._listed(self.address.url)
 
     def check_path(self) -> None:
@@ -199,7 +203,7 @@ class Client:
         except self.http.InvalidURL as error:
             raise no_address(url, error) from error
         except self.http.TransportError as error:
-            raise UserError(
+            raise Nobody(
                 f"No server answers at {self.address.url} ({reason(error, self.key)}): start it, or mend the address."
             ) from error
         except self.http.DecodingError as error:

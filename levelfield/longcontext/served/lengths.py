@@ -115,9 +115,13 @@ def tokenizer_here(name: str) -> Tokenizer:
     if name == "bytes" and not Path(name).exists():
         return Bytes()
     from levelfield.pretrained.locate import resolve_model_path
+    from levelfield.pretrained.optional import Missing
     from levelfield.pretrained.tokenizers.read import read_tokenizer
 
-    return read_tokenizer(resolve_model_path(name, weights=False))
+    try:
+        return read_tokenizer(resolve_model_path(name, weights=False))
+    except Missing as missing:
+        raise UserError(f"{missing} Or let lengths be approximate: --tokenizer {APPROXIMATE}.") from missing
 
 
 def is_exact(tokenizer: Tokenizer) -> bool:
