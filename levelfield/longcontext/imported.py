@@ -36,10 +36,10 @@ RENAMED = {
     "ruler_qa_hotpot": "qa_2",
 }
 SOURCES = {
-    "lm-eval": "read from lm-evaluation-harness's log of samples",
-    "ruler": "read from RULER's prediction files",
-    "lighteval": "read from lighteval's details",
-    "inspect": "read from a log of Inspect",
+    "lm-eval": "lm-evaluation-harness, read from its log of samples",
+    "ruler": "RULER's own code, read from its prediction files",
+    "lighteval": "lighteval, read from its details",
+    "inspect": "Inspect, read from its log",
 }
 KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
 OFFICIAL_SEED = 42
