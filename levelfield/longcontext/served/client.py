@@ -119,6 +119,14 @@ class Unanswered(Exception):
     """Raised for a question that is still without an answer after all tries; its text is the last reason."""
 
 
+class Unfinished(UserError):
+    """Raised where a server fails that had begun to answer, or that may answer later: the same command continues."""
+
+
+class Nobody(UserError):
+    """Raised where no server answers at an address."""
+
+
 class Refusal(UserError):
     """Raised where the server refuses a request. why: its status, where it has one, and its words."""
 
@@ -151,7 +159,7 @@ class Client:
         limits = self.http.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
         self.inner = self.http.Client(headers=headers, limits=limits)
         self._lock, self._hold = threading.Lock(), 0.0
-        self.tried_again = 0
+        self.tried_again, self.works = 0, False  # works: whether it has answered a question
 
     def __enter__(self) -> Client:
         return self
@@ -161,7 +169,9 @@ class Client:
 
     def answer(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
-        return self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        found = self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        self.works = True
+        return found
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
@@ -175,7 +185,7 @@ class Client:
         return list(self.listed().models)
 
     def listed(self) -> Listed:
-        """Returns the models that the server names, or why it names none. Raises UserError where no server answers."""
+        """Returns the models that the server names, or why it names none. Raises Nobody where no server answers."""
         return self._listed(self.address.url)
 
     def check_path(self) -> None:
@@ -194,7 +204,7 @@ class Client:
         except self.http.InvalidURL as error:
             raise no_address(url, error) from error
         except self.http.TransportError as error:
-            raise UserError(
+            raise Nobody(
                 f"No server answers at {self.address.url} ({reason(error, self.key)}): start it, or mend the address."
             ) from error
         except self.http.DecodingError as error:
@@ -266,7 +276,9 @@ class Client:
             return found.json()
         except (ValueError, RecursionError):
             if why := no_answer(self.address.url, found, self.key):
-                raise UserError(why)
+                if not self.works:
+                    raise UserError(why)
+                raise _Later(f"no answer, but: {words(found, self.key)}")  # as of a gateway whose server is busy
             raise _Later("a reply that is cut off")
 
     def _whole(self, found: Any) -> Reply:
