@@ -43,9 +43,10 @@ class Case:
     def has(self, law: Law) -> bool:
         """Whether seeds may scatter in this way, and the truth is still where nothing can rightly be decided.
 
-        Where some seeds fail, the mean of an arm is below its truth, which decides a question about that arm alone.
+        Near 100 %, where R2 is asked for, seeds that fail or fall are not made up for by others: the mean of an arm is
+        below its truth, which decides a question about that arm alone.
         """
-        if law == "fail" and any(cell.metric == "r2" for cell in self.cells):
+        if law in ("fail", "plateaus") and any(cell.metric == "r2" for cell in self.cells):
             return False
         return law != "places" or any(self.of_places(cell) for cell in self.cells)
 

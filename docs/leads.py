@@ -220,7 +220,7 @@ def _plain(found: Answer, others: Answer) -> Iterator[str]:
     yield (
         f"- **Plain training, on pictures.** All shares are of models with enriched training, and the whole is the "
         f"{words.named(share.whole)}'s score of {share.best:.1f} %. Means in percent, with plain training and with "
-        f"enriched: {told} (section 6). No {words.named(share.whole)} was trained plainly. Of what S4, which sees "
+        f"enriched: {told} (section 7). No {words.named(share.whole)} was trained plainly. Of what S4, which sees "
         f"everything, gains over guessing with plain training, {words.named(BOUNDED)} has "
         f"{100 * gains[0] / gains[1]:.0f} %."
     )

@@ -1,4 +1,4 @@
-"""Says whether the lift of self-pretraining stays where nothing ends training from scratch early, for docs/findings.md."""
+"""Says whether the lift stays where nothing ends training from scratch early, for docs/findings.md."""
 
 from __future__ import annotations
 

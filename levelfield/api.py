@@ -46,8 +46,37 @@ if TYPE_CHECKING:
     Mixer = type[nn.Module] | type[MixerConfig] | MixerConfig | Callable[..., nn.Module] | str
 
 
+class _Reported:
+    """A verdict and the files of its report, the page first, which a notebook shows."""
+
+    verdict: str
+    files: Sequence[Path]
+
+    def __repr__(self) -> str:
+        """Returns the verdict, what `told` adds and where the page is, for `print`."""
+        return "\n".join([self.verdict, *self.told(), f"report: {self.page}"])
+
+    def told(self) -> Iterable[str]:
+        """Returns lines that `print` shows below the verdict."""
+        return ()
+
+    @property
+    def page(self) -> Path:
+        """The path of the report's page."""
+        return self.files[0]
+
+    @property
+    def figures(self) -> list[Path]:
+        """The paths of the report's figures, as PNG."""
+        return [path for path in self.files if path.suffix == ".png"]
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.page.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
+
+
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(_Reported):
     """The verdict, a line for each task; the measured rows, and the files of their report: the page, tables and
     figures. remarks: sentences that whoever reads the scores must know, such as on unequal counts of parameters."""
 
@@ -57,8 +86,8 @@ class Comparison:
     verdict: str
     remarks: Sequence[str] = ()
 
-    def __repr__(self) -> str:
-        """Returns the verdict, the remarks and a line for each arm, for `print`."""
+    def told(self) -> Iterable[str]:
+        """Returns the remarks and a line for each arm."""
         scores: dict[tuple[str, str, str, str], list[float]] = {}
         for row in self.rows:
             if "at" not in row and row.get("split") == "test" and row.get("protocol") != NONE and "value" in row:
@@ -66,28 +95,32 @@ class Comparison:
                 scores.setdefault(key, []).append(row["value"])
         lines = [f"{'  '.join(key)}  {median(values):.3f}  n={len(values)}" for key, values in scores.items()]
         head = f"Comparison of {len(self.ledgers)} runs: median test scores, n seeds"
-        return "\n".join([self.verdict, *self.remarks, head, *lines, f"report: {self.page}"])
-
-    @property
-    def page(self) -> Path:
-        return self.files[0]
-
-    @property
-    def figures(self) -> list[Path]:
-        return [path for path in self.files if path.suffix == ".png"]
-
-    def _repr_html_(self) -> str:
-        page = html.escape(self.page.read_text(encoding="utf-8"), quote=True)
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0"></iframe>'
+        return [*self.remarks, head, *lines]
 
 
-class Choices(TypedDict, total=False):
+class Places(TypedDict, total=False):
+    """The keywords that `compare` and `audit` share.
+
+    device: as of `execute`. runs_dir, data, report_dir: folders of the runs, of the prepared data and of the report; by
+    default `runs`, `data` and `report`. say: is called with a line before each run, and is by default `print`;
+    `say=lambda line: None` is silent. out, to: earlier names of runs_dir and report_dir, which warn and go on working
+    until the next release.
+    """
+
+    device: str
+    runs_dir: Path | str
+    data: Path | str
+    report_dir: Path | str
+    say: Callable[[str], object]
+    out: Path | str
+    to: Path | str
+
+
+class Choices(Places, total=False):
     """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
 
     seeds, steps, width, depth, lr, batch: as of `options.Options`. numerics: how runs are computed, which is in this
-    process alone. device: as of `execute`. runs_dir, data, report_dir: folders of the runs, of the prepared data and of
-    the report; by default `runs`, `data` and `report`. out, to: earlier names of runs_dir and report_dir, which warn
-    and go on working until the next release.
+    process alone. The others are those of `Places`.
     """
 
     seeds: int | None
@@ -97,12 +130,6 @@ class Choices(TypedDict, total=False):
     lr: float | None
     batch: int | None
     numerics: Numerics
-    device: str
-    runs_dir: Path | str
-    data: Path | str
-    report_dir: Path | str
-    out: Path | str
-    to: Path | str
 
 
 RENAMED = {"out": "runs_dir", "to": "report_dir"}
@@ -137,7 +164,7 @@ def compare(
     study = tuning.with_search(comparison.compare(config, options), trials)
     study = computed(study, choices.get("numerics", PLAIN))
     out = Path(choices.get("runs_dir", "runs"))
-    run_all = partial(_run_all, data=Path(choices.get("data", "data")), device=choices.get("device", "auto"))
+    run_all = partial(_run_all, choices=choices)
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
         run_all(tuning.trials(study), effort, out / tuning.FOLDER, tested=False)
@@ -164,7 +191,7 @@ def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
     return by_name.mixer(mixer, comparison.BASELINES)
 
 
-def _renamed(function: str, choices: Choices, known: Collection[str]) -> Choices:
+def _renamed(function: str, choices: Choices | Places, known: Collection[str]) -> Choices:
     """Returns the keywords by their names of today, and warns of earlier ones. Raises TypeError for unknown ones."""
     if unknown := sorted(choices.keys() - set(known)):
         raise TypeError(f"{function}() got an unexpected keyword argument '{unknown[0]}'")
@@ -220,17 +247,19 @@ def _shown(given: Any) -> str:
     return shortened(" ".join(repr(given).split()), 60)
 
 
-def _run_all(study: Study, effort: Effort, out: Path, *, data: Path, device: str, tested: bool = True) -> None:
+def _run_all(study: Study, effort: Effort, out: Path, *, choices: Places, tested: bool = True) -> None:
     """Executes the runs of a study one after another. Raises UserError where another process has one of them."""
     runs = choose(study, effort)
+    data, device = Path(choices.get("data", "data")), choices.get("device", "auto")
+    say = choices.get("say", partial(print, flush=True))
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
-        print(f"{number} of {len(runs)}  {run.id}", flush=True)
+        say(f"{number} of {len(runs)}  {run.id}")
         execute(run, where, data, device=device, probes=study.probes(run), tested=tested)
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(_Reported):
     """What an audit found: the verdict in a sentence, every row, and the files of the report, the page first."""
 
     verdict: str
@@ -239,22 +268,22 @@ class Audit:
 
 
 def audit(
-    source: Task | str, effort: Effort = "minutes", without_models: bool = False, **choices: Unpack[Choices]
+    source: Task | str, effort: Effort = "minutes", without_models: bool = False, **places: Unpack[Places]
 ) -> Audit:
     """Says how local, positional, trivial or leaky a dataset is.
 
     source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. without_models: trains nothing.
-    choices: `device` and folders, as `Choices` names them; sizes are those of the effort. Runs go one after another in
+    places: device and folders, as `Places` names them; sizes are those of the effort. Runs go one after another in
     this process, and the same call continues where it was stopped. Raises UserError for data without a target.
     """
-    choices = _renamed("audit", choices, {"device", "data", *RENAMED, *RENAMED.values()})
+    choices = _renamed("audit", places, Places.__annotations__)
     task = find_task(source) if isinstance(source, str) else source
     place = auditing.Place(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited
     auditing.measure(task, effort, place, no_progress)
     if not without_models:
-        _run_all(study, effort, place.runs, data=place.data, device=choices.get("device", "auto"))
+        _run_all(study, effort, place.runs, choices=choices)
     rows = auditing.collect(task, effort, place)
     files = page.build(rows, Path(choices.get("report_dir", "report")) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

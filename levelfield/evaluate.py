@@ -21,6 +21,7 @@ from levelfield.objectives import Scores, Trainable, default_objective
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
 from levelfield.spec.groups import design_effect
+from levelfield.spec.study import unit_of
 
 if TYPE_CHECKING:
     from levelfield.model import Network
@@ -149,7 +150,6 @@ def score_row(task: Task, scores: SplitScores, at: str) -> Row:
     at: the location that the row names.
     """
     metric = default_objective(task).metric
-    unit = "fraction" if metric in ("accuracy", "f1") else ""
-    row = Row(metric=metric, unit=unit, at=at, split="test", value=scores.mean)
+    row = Row(metric=metric, unit=unit_of(metric), at=at, split="test", value=scores.mean)
     row |= Row(status=scores.fault or "ok") | scores.counted
     return row | Row(stderr=scores.stderr) if math.isfinite(scores.stderr) else row

@@ -71,7 +71,7 @@ def folder(text: str) -> Path:
     except ValueError as error:  # a NUL in the name
         reason = str(error)
     if reason:
-        raise UserError(f"{shortened(text)} cannot be a folder here ({reason}): give another one.")
+        raise UserError(f"{abridged(text)} cannot be a folder here ({reason}): give another one.")
     return path
 
 
@@ -86,7 +86,7 @@ def made(where: Path, option: str) -> Path:
             return where
 
 
-def shortened(text: object, most: int = 100) -> str:
+def abridged(text: object, most: int = 100) -> str:
     """Returns a text that fits into a sentence: of a long one, its beginning and its end."""
     shown = str(text)
     return shown if len(shown) <= most else f"{shown[: most - 23]}...{shown[-20:]}"
@@ -103,12 +103,12 @@ def disk_errors(where: Path, option: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            message = f"No room left in {shortened(where)}: free some space and run the same command again, or {other}."
+            message = f"No room left in {abridged(where)}: free some space and run the same command again, or {other}."
             raise UserError(message) from error
         if error.errno in CLOSED:
-            raise UserError(f"Cannot write to {shortened(where)} ({error.strerror}): {other}.") from error
+            raise UserError(f"Cannot write to {abridged(where)} ({error.strerror}): {other}.") from error
         if error.errno in AWAY:
-            message = f"Cannot write to {shortened(where)} ({error.strerror}): see to the disk, then run again."
+            message = f"Cannot write to {abridged(where)} ({error.strerror}): see to the disk, then run again."
             raise UserError(message) from error
         if error.errno == errno.EISDIR:
             raise unreadable(Path(error.filename2 or error.filename or where), error, AGAIN) from error
@@ -117,7 +117,7 @@ def disk_errors(where: Path, option: str = "") -> Iterator[None]:
 
 def refusal(error: OSError) -> UserError:
     """Returns what the system refused, in one sentence, for errors that nothing nearer to them has caught."""
-    where = f" {shortened(error.filename)}" if error.filename is not None else ""
+    where = f" {abridged(error.filename)}" if error.filename is not None else ""
     reason = error.strerror or str(error) or type(error).__name__
     return UserError(f"The system refuses{where or ' this'} ({reason}): mend that, then run the same command again.")
 
@@ -160,12 +160,6 @@ def read_text(path: Path, advice: str = "", expected: str = "") -> str:
 def changed(path: Path, advice: str) -> UserError:
     """Returns what is said of a file that has another checksum than when it was written. advice: what mends that."""
     return UserError(f"{path} is damaged (it has changed since it was written): {advice}.")
-
-
-def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ A second phase keeps the trunk and replaces the head.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from typing import Literal
 
 from levelfield.objectives import Causal, Classify, Masked, Sum, Trainable
 from levelfield.spec import Duration, ForeignWeights, Model, Phase, Protocol, Recipe, UserError
+from levelfield.spec.contents import checksum
 
 DENOISE = Masked(ratio=0.3, random=1 / 3, scope="all")
 """The denoising loss that miralles2025 adds to the label's (appendix A.4; over all real steps, as its code does)."""
@@ -86,7 +86,7 @@ def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
     """
     if not weights.is_file():
         raise UserError(f"No weights at {weights}: give the path of a .safetensors file of a finished run.")
-    return Protocol("pretrained", tuple(phases), str(weights), hashlib.sha256(weights.read_bytes()).hexdigest())
+    return Protocol("pretrained", tuple(phases), str(weights), checksum(weights))
 
 
 def finetuned(foreign: ForeignWeights, recipe: Recipe, objective: Trainable | None = None) -> Protocol:

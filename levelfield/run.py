@@ -25,7 +25,7 @@ from levelfield._version import __version__
 from levelfield.data import download, prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.files import disk_errors, sha256, write_json, write_rows
+from levelfield.files import disk_errors, write_json, write_rows
 from levelfield.model import Network
 from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
@@ -33,7 +33,15 @@ from levelfield.runs import rows as scored
 from levelfield.runs.claims import Claim
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile
-from levelfield.runs.ledger import all_kernels, new_kernels, parameters, peak_memory, state_size, total
+from levelfield.runs.ledger import (
+    all_kernels,
+    new_kernels,
+    new_peak_memory,
+    parameters,
+    peak_memory,
+    state_size,
+    total,
+)
 from levelfield.runs.numerics import check_device, check_model, products
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
@@ -49,6 +57,7 @@ from levelfield.spec import (
     derive_seed,
     describe,
 )
+from levelfield.spec.contents import checksum
 from levelfield.spec.memory import fitting
 from levelfield.train import State, copied, kept, make_optimizer, train
 
@@ -206,6 +215,7 @@ class _Execution:
             write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours
+        new_peak_memory(self.device)
         splits = prepared.load(self.run.task, self.data_root)
         saved, complaints = checkpoint.latest(self.where)
         at = (saved.phase, saved.numbers["step"]) if saved else None
@@ -303,7 +313,7 @@ class _Execution:
         path = Path(protocol.weights)
         if not path.is_file():
             raise UserError(f"No weights at {path}: put the file back or give another path.")
-        if sha256(path) != protocol.weights_sha256:
+        if checksum(path) != protocol.weights_sha256:
             raise UserError(f"{path} has changed since this run was defined: define the run again.")
         return load_file(path)
 

@@ -33,6 +33,7 @@ Fault = Literal[
     "429",
     "500",
     "503",
+    "page",  # of a gateway, with the status of success
     "late",  # after the client's time-out
     "slow",  # a little later than others
     "trickle",  # a whole answer, a byte at a time
@@ -147,7 +148,10 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server_state
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.path.endswith("completions"):
-            self._tokenized(body)
+            try:
+                self._tokenized(body)
+            except ConnectionError:
+                self.close_connection = True
             return
         with server.lock:
             server.began = server.began or time.monotonic()
@@ -187,6 +191,9 @@ class Handler(BaseHTTPRequestHandler):
             self._send(
                 {"error": {"message": f"not now{told}"}}, int(fault), {"Retry-After-Ms": "5"} if fault == "429" else {}
             )
+            return
+        if fault == "page":
+            self._send_raw(Raw(b"<html>gateway</html>"))
             return
         if fault in ("late", "slow"):
             time.sleep(LATE_S if fault == "late" else 0.02)

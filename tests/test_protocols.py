@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,14 @@ def test_pretrained_needs_its_file(tmp_path: Path):
         protocols.pretrained(tmp_path / "none.safetensors")
     (tmp_path / "w.safetensors").write_bytes(b"x")
     assert protocols.pretrained(tmp_path / "w.safetensors").phases == ()
+
+
+def test_pretrained_weights_larger_than_memory_are_known_by_their_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "w.safetensors").write_bytes(b"x")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("it is held in memory whole"))
+    assert protocols.pretrained(tmp_path / "w.safetensors").weights_sha256 == hashlib.sha256(b"x").hexdigest()
 
 
 def test_the_share_of_labels_is_read_from_names_that_tell_one():

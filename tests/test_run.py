@@ -26,7 +26,7 @@ from levelfield.files import read_rows, write_text
 from levelfield.objectives import Classify
 from levelfield.probes.effective_context import EffectiveContext
 from levelfield.run import execute, load_net
-from levelfield.runs import checkpoint, journal, store
+from levelfield.runs import checkpoint, journal, ledger, store
 from levelfield.runs.claims import claim
 from levelfield.spec import Duration, Examples, Run, SplitName, UserError
 from levelfield.train import State, make_optimizer
@@ -198,6 +198,22 @@ def test_rows_and_ledger(undisturbed: Path):
     assert 0 < ledger["tokens"] < 1600 * 12
     chance = next(r for r in rows if r["model"] == "chance")
     assert (chance["value"], chance["protocol"]) == (0.25, "none")
+
+
+def test_the_memory_of_an_earlier_run_of_the_process_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Counts of a GPU, where there is none, go on until they are reset; before CUDA has begun, that would fail."""
+    peak, gpu, reset = [9 * 2**20], torch.device("cuda"), ledger.new_peak_memory
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.append(2**20))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[-1])
+    monkeypatch.setattr(running, "new_peak_memory", lambda device: reset(gpu))
+    monkeypatch.setattr(running, "peak_memory", lambda device: ledger.peak_memory(gpu))
+    run = Run(TASK, MODEL, protocols.scratch(recipe(2)), 0)
+    execute(run, store.directory(tmp_path, run), tmp_path / "data", "cpu")
+    assert json.loads((store.directory(tmp_path, run) / store.LEDGER).read_text())["peak_memory_mb"] == 1
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: pytest.fail("CUDA has not begun"))
+    reset(gpu)
 
 
 def test_the_test_score_is_that_of_the_selected_weights(undisturbed: Path):

@@ -10,6 +10,7 @@ cannot be read raises UserError, in one sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,16 +33,23 @@ MOST = 1_000_000_000
 NO_HINT = arg(help_behavior_hint="")
 
 
-def whole(text: str, least: int = 0, most: int = MOST) -> int:
-    """Reads a number: whole("12") is 12. Raises UserError for what is no whole number in that range."""
-    shown = files.shortened(text, 60)
+def whole(text: str, least: int = 0, most: int = MOST, example: str = "") -> int:
+    """Reads a number: whole("12") is 12. Raises UserError, with an example, for what is no whole number in that
+    range."""
+    shown = files.abridged(text, 60)
     try:
         number = int(text) if len(text) <= 20 else MOST + 1
     except ValueError:
-        raise Unreadable(text, f"'{shown}' is no whole number: give one such as {max(1, least)}.") from None
+        raise Unreadable(text, f"'{shown}' is no whole number: give one such as {example or max(1, least)}.") from None
     if not least <= number <= most:
         raise Unreadable(text, f"{shown} is out of range: give a whole number from {least} to {most:,}.")
     return number
+
+
+def tokens(text: str, most: int = MOST) -> int:
+    """Reads a length in tokens: tokens("4k") is 4096. Raises UserError for what is none."""
+    thousands = re.fullmatch(r"(\d{1,9})[kK]", text)
+    return whole(str(1024 * int(thousands[1])) if thousands else text, 1, most, "4096 or 4k")
 
 
 def _upto(name: str) -> PrimitiveConstructorSpec[Any]:
@@ -56,7 +64,7 @@ def real(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number above 0: give one such as 0.001.")
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
 
 
@@ -65,7 +73,7 @@ def effort(text: str) -> Effort:
     for known in EFFORTS:
         if text == known:
             return known
-    raise UserError(f"--effort cannot be '{files.shortened(text, 60)}': {closest(text, EFFORTS)}")
+    raise UserError(f"--effort cannot be '{files.abridged(text, 60)}': {closest(text, EFFORTS)}")
 
 
 def share(text: str) -> float:
@@ -75,7 +83,7 @@ def share(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise Unreadable(text, f"'{files.shortened(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
     return number
 
 
@@ -122,6 +130,7 @@ Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Pa
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
+Length = Annotated[int, _one("N", tokens)]
 Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]
 Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]

@@ -33,10 +33,20 @@ def missing(model: ModelChoice, asked: EvalOptions) -> str:
     parts = ["a MODEL: a folder of weights, a name on the hub, the id of a run, or the address of a server"]
     if not model.tokenizer:
         parts.append("--tokenizer, where none lies beside the model")
-    if not (asked.lengths or asked.table):
-        default = ",".join(map(str, Evaluation().lengths))
-        parts.append(f"--lengths, such as 4096,8192 ({default} unless they are given)")
-    return f"levelfield ruler needs {'; then '.join(parts)}."
+    return f"levelfield ruler needs {'; then '.join([*parts, *_lengths(asked)])}."
+
+
+def missing_for_export(asked: EvalOptions) -> str:
+    """Says what an export without a tokenizer lacks, in the same order."""
+    tokenizer = "--tokenizer: the model's folder or its name on the hub, or bytes or approximate"
+    return f"levelfield export ruler needs {'; then '.join([tokenizer, *_lengths(asked)])}."
+
+
+def _lengths(asked: EvalOptions) -> list[str]:
+    if asked.lengths or asked.table:
+        return []
+    default = ",".join(map(str, Evaluation().lengths))
+    return [f"--lengths, such as 4096,8192 ({default} unless they are given)"]
 
 
 def local(

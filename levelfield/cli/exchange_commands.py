@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, several
 from levelfield.files import disk_errors
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers
@@ -52,10 +52,10 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         old = earlier_export.clear(target.folder, files)
     for line in ruler_command.skipped(left):
         say(line)
-    say(f"Wrote {len(files)} files to {target.folder}.")
+    say(f"Wrote {several(len(files), 'file')} to {target.folder}.")
     if old:
         names = ", ".join(str(path.relative_to(target.folder)) for path in old[:3]) + (", ..." if len(old) > 3 else "")
-        count = "1 file" if len(old) == 1 else f"{len(old)} files"
+        count = several(len(old), "file")
         say(f"Removed {count} of an earlier export from it, which this one does not have ({names}).")
     folder = shlex.quote(str(target.folder))
     if target.form == "lm-eval":
@@ -79,14 +79,21 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
 
 
 def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:
-    """Stores the answers of all files in one folder, and writes rows and report. Raises UserError."""
+    """Reads exported runs back where only folders without answers are named. Otherwise it stores the answers of all
+    files in one folder, and writes rows and report. Raises UserError."""
     if absent := [file for file in files if not os.path.exists(file)]:
         raise UserError(f"There is no file or folder {absent[0]}: name what an evaluator or `levelfield export` wrote.")
+    given = {path: imported.files_in(path) if path.is_dir() else [path] for path in map(Path, files)}
+    if given and not any(given.values()):
+        import_runs(list(given), output.runs_dir, say)
+        return
+    if empty := [folder for folder, inside in given.items() if not inside]:
+        raise UserError(f"{empty[0]} has no answers of {imported.EXAMPLES}: leave it out, or import it alone.")
     if not files or not model:
         raise UserError("Name the files of answers, and the model with --model.")
     label = Checkpoint("", model).folder + SUFFIX
     store.check_name("model", label)
-    found = imported.read_all([Path(file) for file in files], length)
+    found = imported.read_all([file for inside in given.values() for file in inside], length)
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
         damage.check(folder)
@@ -128,15 +135,19 @@ def _push(folder: Path, repository: str) -> str:
     return ""
 
 
-def import_runs(folders: Sequence[str], runs_dir: Path, say: Say) -> None:
+def import_runs(folders: Sequence[Path], runs_dir: Path, say: Say) -> None:
     """Reads exported runs back. Raises UserError for a folder that is none, that is not whole or is another run."""
     from levelfield.engine.restore import another_id
 
-    for folder in map(Path, folders):
+    for folder in folders:
         if not share.is_packed(folder):
             inside = sorted(each.parent for each in folder.glob(f"*/{share.MANIFEST}"))
-            fix = f"name one in it, such as {inside[0]}" if inside else "`levelfield export RUN_ID` writes one"
-            raise UserError(f"{folder} is no exported run: {fix}.")
+            if inside:
+                raise UserError(f"{folder} is no exported run: name one in it, such as {inside[0]}.")
+            raise UserError(
+                f"{folder} is no exported run, which `levelfield export RUN_ID` writes, and has no answers of "
+                f"{imported.EXAMPLES}: name a folder or file of these."
+            )
         name, spec = share.described(folder)
         if other := another_id(spec, name):
             raise UserError(f"{folder} is not the run {name}: its {store.SPEC} is of {other}. Get the folder again.")

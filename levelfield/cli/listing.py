@@ -113,7 +113,8 @@ def kernels() -> Iterator[Line]:
     from levelfield.ops.kernel_cases import CASES
 
     for case in CASES:
-        told = f"for {case.serves}; candidates: {', '.join(str(kernel) for kernel in case.table.kernels)}"
+        candidates = (f"{each}{each.limits and f' (not for {each.limits})'}" for each in case.table.kernels)
+        told = f"for {case.serves}; candidates: {', '.join(candidates)}"
         if not torch.cuda.is_available():
             yield case.name, f"plain, as there is no CUDA device; {told}"
             continue

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Files, Folder, Names, Number, Switch, Text
+from levelfield.cli.arguments import CLUSTER, ClusterOptions, File, Files, Folder, Length, Names, Switch, Text
 from levelfield.cli.ruler_options import (
     ASKED,
     OUTPUT,
@@ -89,7 +89,7 @@ def report_ruler(
 
 
 def export_ruler(
-    tokenizer: Text,
+    tokenizer: Text = "",
     asked: Annotated[EvalOptions, arg(name="")] = ASKED,
     texts: Annotated[TextOptions, arg(name="")] = TEXTS,
     form: Annotated[Literal["lm-eval", "lighteval", "inspect", "jsonl"], arg(name="format")] = "lm-eval",
@@ -102,8 +102,10 @@ def export_ruler(
         form: lm-eval, lighteval or inspect (tasks and their samples), or jsonl (samples alone)
         folder: where the files are written
     """
-    from levelfield.cli import exchange_commands
+    from levelfield.cli import dry_run, exchange_commands
 
+    if not tokenizer:
+        raise UserError(dry_run.missing_for_export(asked))
     exchange_commands.export(tokenizer, asked, texts, exchange_commands.Target(form, folder), say)
 
 
@@ -131,21 +133,18 @@ def export_run(
 def import_(
     files: Positional[Files],
     model: Text = "",
-    length: Annotated[Number, arg(help_behavior_hint="")] = 0,
+    length: Annotated[Length, arg(help_behavior_hint="")] = 0,
     output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
 ) -> None:
     """Read an exported run, or answers that other evaluators have stored, whose report is then written.
 
     Args:
         files: folders of exported runs; or prediction files of RULER (4096/pred/vt.jsonl), logs of samples of lm-eval
-            (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), or logs of Inspect (.eval or
-            .json)
+            (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), logs of Inspect (.eval or
+            .json), or folders of such files, where no .json is read
         model: the name under which answers are reported
         length: in tokens, where neither a file of answers nor its folder says it
     """
     from levelfield.cli import exchange_commands
 
-    if files and all(Path(file).is_dir() for file in files):
-        exchange_commands.import_runs(files, output.runs_dir, say)
-        return
     exchange_commands.import_(files, model, length or None, output, say)

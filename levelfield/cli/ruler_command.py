@@ -16,10 +16,10 @@ from typing import Protocol
 
 from rich.console import Console
 
-from levelfield.cli.arguments import numbers, share, whole
+from levelfield.cli.arguments import numbers, share, tokens
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.score_table import ScoreTable, score_table
-from levelfield.cli.streams import Say, say_all
+from levelfield.cli.streams import Say, say_all, several
 from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
@@ -125,7 +125,7 @@ def sources(texts: TextOptions) -> Sources:
 def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluation, ...]:
     """Makes the evaluations that the options describe: those of a printed table, or a free one. Raises UserError."""
     overrides = Overrides(
-        lengths=numbers(asked.lengths, lambda text: whole(text, 1, MOST_TOKENS), "--lengths") or None,
+        lengths=numbers(asked.lengths, lambda text: tokens(text, MOST_TOKENS), "--lengths") or None,
         count=asked.count,
         seed=asked.seed,
         flavour=asked.flavour or None,
@@ -198,18 +198,30 @@ def evaluate(
             made(output.report_dir, "--report-dir")  # before hours of answers, not after
             asking.note_ways(folder, {each.template: SAID.format(each.template) for each in evaluations if each.around})
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
-    found = conclude(folder, evaluations, output.report_dir, say)
+    asked = () if output.rescore else evaluations
+    found = conclude(folder, evaluations, output.report_dir, say, asked=asked)
     here = named_model(choice, output.runs_dir).trained_here
     broken = list(diverged(found, "" if here else model_record.precision_of(folder)))
     say_all(broken, say)
     return whole and not broken
 
 
-def conclude(folder: Path, evaluations: Sequence[Evaluation], report_dir: Path, say: Say) -> list[Prediction]:
-    """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers."""
+def conclude(
+    folder: Path,
+    evaluations: Sequence[Evaluation],
+    report_dir: Path,
+    say: Say,
+    *,
+    asked: Sequence[Evaluation] = (),
+) -> list[Prediction]:
+    """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers.
+
+    asked: whose samples without an answer are named; () for all of the folder.
+    """
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    say_all(skipped(answers.left_out(folder)), say)
+    left = answers.left_out(folder)
+    say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
     say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
@@ -306,11 +318,7 @@ def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
 
 def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say) -> None:
     """Writes the report: page, tables and figures."""
-    failures = [[report.Failure(**miss._asdict()) for miss in s.misses] for s in scores]
-    parts = [
-        report.Part(s.name, s.rows, s.baselines, s.gaps, wrong, variant=s.variant)
-        for s, wrong in zip(scores, failures, strict=True)
-    ]
+    parts = [report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant) for s in scores]
     with disk_errors(to, "--report-dir"):
         for path in report.build(name, parts, to / f"ruler-{name}"):
             say(f"Wrote {path}")
@@ -330,7 +338,7 @@ def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
     for one in left:
         cells.setdefault((one.task, one.length), []).append(one)
     for (task, length), group in cells.items():
-        yield f"Left out of {task} at {length}: {len(group)} samples. {group[0].why}"
+        yield f"Left out of {task} at {length}: {several(len(group), 'sample')}. {group[0].why}"
 
 
 def _outdated(found: Sequence[Prediction]) -> Iterator[str]:

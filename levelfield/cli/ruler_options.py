@@ -24,7 +24,7 @@ class EvalOptions:
     Args:
         table: a study of printed tables, such as huang2024_table1: evaluates what that did
         effort: with --table, how much of it to evaluate
-        lengths: tokens of prompt and answer (default: 1024,2048,4096, or the table's)
+        lengths: tokens of prompt and answer, such as 4096 or 4k (default: 1024,2048,4096, or the table's)
         tasks: names of RULER's tasks; all (default), needles (the eight), sweep (needles by haystack and by value), or
             beyond (tasks that RULER does not have), of which walks, stories, associations,
             tallies and requests are a set each; longbench, longmemeval or helmet, of official files

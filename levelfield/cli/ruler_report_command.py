@@ -89,7 +89,7 @@ def part(pairing: Pairing, models: side_by_side.Models, folders: tuple[Path, Pat
 
 
 def _notes(pairing: Pairing, models: tuple[str, str]) -> Iterator[str]:
-    if len(set(pairing.templates)) > 1:
+    if not pairing.put_alike:
         yield (
             f"{models[0]} was asked by the template {pairing.templates[0]} and {models[1]} by {pairing.templates[1]}: "
             "differences are those of a model with its template."

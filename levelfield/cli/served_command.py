@@ -26,10 +26,10 @@ from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
-from levelfield.longcontext.served.client import Address, Listed
-from levelfield.longcontext.served.lengths import is_exact, tokenizer_for
+from levelfield.longcontext.served.client import Address, Client, Listed, Nobody, Unfinished
+from levelfield.longcontext.served.lengths import SERVER, is_exact, tokenizer_for, tokenizer_here
 from levelfield.longcontext.survey import Checkpoint
-from levelfield.ruler import Sources
+from levelfield.ruler import Sources, Tokenizer
 from levelfield.runs import store
 from levelfield.spec import UserError
 
@@ -70,27 +70,58 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
     check_model(choice.model)
     left: Sequence[LeftOut] = ()
+    put: Sequence[Evaluation] = ()
     if output.rescore:
         folder = _stored(choice.served.model, output)
         evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
     else:
+        known = choice.served.model or not asked.table  # else the server says whose part of the tables is meant
+        evaluations = _checked(asked, choice.served.model or "", sources) if known else ()
+        here = tokenizer_here(word) if (word := choice.model.tokenizer) and word != SERVER else None
         with client_of(address, choice.served) as client:
-            listed = client.listed()
-            client.check_path()
+            listed = _listed(client, choice, here, say)
             name = model_of(choice.served.model, listed, address)
-            if (known := _names(listed.models)) and name not in known:
-                say(f"The server lists no model {name}, and may refuse it: it has {_few(known)}.")
-            served = Served(client, name, way_of(choice.served), tokenizer_for(choice.model.tokenizer, name, client))
+            if (names := _names(listed.models)) and name not in names:
+                say(f"The server lists no model {name}, and may refuse it: it has {_few(names)}.")
+            served = Served(client, name, way_of(choice.served), here or tokenizer_for(word, name, client))
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
-            evaluations = ruler_command.evaluations(asked, name, sources)
-            left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
+            evaluations = evaluations or _checked(asked, name, sources)
+            try:
+                left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
+            except Unfinished as why:
+                print(f"levelfield: {why}", file=sys.stderr)
+                return False
+            put = tuple(map(served.put, evaluations))
     if choice.dry_run and not output.rescore:
         return True
-    found = ruler_command.conclude(folder, evaluations, output.report_dir, say)
+    found = ruler_command.conclude(folder, evaluations, output.report_dir, say, asked=put)
     labels = {p.template for p in found}
     say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
     return not any(one.unanswered for one in left)
+
+
+def _checked(asked: EvalOptions, model: str, sources: Sources) -> tuple[Evaluation, ...]:
+    """Makes the evaluations, and raises UserError for what can be seen to be wrong with them without a server."""
+    found = ruler_command.evaluations(asked, model, sources)
+    ruler_command.check(found)
+    return found
+
+
+def _listed(client: Client, choice: Choice, here: Tokenizer | None, say: Say) -> Listed:
+    """Returns the models that the server names; none for a dry run that needs no server and finds none.
+
+    here: the tokenizer that needs no server. Raises UserError where no server answers or it has another address.
+    """
+    try:
+        listed = client.listed()
+    except Nobody as nobody:
+        if not (choice.dry_run and choice.served.model and here):
+            raise
+        say(f"{nobody} The dry run goes on without it, and does not know the longest prompt that its model takes.")
+        return Listed([])
+    client.check_path()
+    return listed
 
 
 class Asked(NamedTuple):
@@ -107,7 +138,6 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     """Says what it takes, and asks unless that was all that was wanted. Returns the samples without an answer."""
     sentences = {served.put(each).template: served.sentence(each.template) for each in asked.evaluations}
     evaluations = tuple(served.put(each) for each in asked.evaluations)
-    ruler_command.check(evaluations)
     check_limit(served, asked.listed, evaluations)
     options, address = asked.choice.served, served.client.address
     bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most)

@@ -12,7 +12,7 @@ from typing import Any
 
 from levelfield.cli.arguments import MOST
 from levelfield.cli.ruler_options import ModelChoice, ServedOptions
-from levelfield.files import shortened
+from levelfield.files import abridged
 from levelfield.longcontext.bill import Prices
 from levelfield.longcontext.served.client import Address, Client, Patience
 from levelfield.longcontext.served.way import Way
@@ -52,7 +52,7 @@ def way_of(options: ServedOptions) -> Way:
 
 def _check_more(more: str) -> None:
     """Raises UserError for fields that no request can have, or that an option of its own sets."""
-    shown = shortened(ascii(more)[1:-1] if not _is_text(more) else more)
+    shown = abridged(ascii(more)[1:-1] if not _is_text(more) else more)
     try:
         fields: Any = json.loads(more)
     except (ValueError, RecursionError):

@@ -35,6 +35,11 @@ def say_all(lines: Iterable[str], say: Say) -> None:
         say(line)
 
 
+def several(number: int, thing: str) -> str:
+    """Returns how many there are: several(1, "file") is "1 file", and several(2, "file") is "2 files"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def ended(well: bool) -> None:
     """Ends the process with code 1 where something failed that other things did not wait for."""
     if not well:

@@ -19,7 +19,7 @@ import numpy as np
 
 from levelfield.data import duplicates
 from levelfield.data.duplicates import Duplicates
-from levelfield.files import shortened
+from levelfield.files import abridged
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -237,7 +237,7 @@ def _called(card: Card, name: str) -> str:
         return name
     number = name.removeprefix(WITH)
     called = " ".join(card.classes[int(number)].split()).replace("|", "\\|")
-    return f"{name[: -len(number)]}{shortened(called)}"
+    return f"{name[: -len(number)]}{abridged(called)}"
 
 
 def _duplicates(card: Card) -> dict[str, tuple[str, str]]:

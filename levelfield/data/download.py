@@ -14,7 +14,6 @@ Where nobody published a checksum, the SHA-256 of the first download is recorded
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import lzma
 import os
@@ -30,6 +29,7 @@ from urllib.parse import urlsplit
 from levelfield.data.http import RETRY, Rejected, RetryPolicy, discard, download_range, note_of
 from levelfield.files import disk_errors, locked
 from levelfield.spec import Archive, ForeignWeights, Progress, UserError, no_progress
+from levelfield.spec.contents import checksum
 
 MIRROR = "LEVELFIELD_MIRROR"  # environment: addresses of own mirrors, separated by blanks
 CHUNK = 2**20
@@ -78,7 +78,7 @@ def verify(archive: Archive, folder: Path) -> list[str]:
     if not path.exists() or expected is None:
         return []
     kind, digest, origin = expected
-    if (found := _hash(path, kind)) == digest:
+    if (found := checksum(path, kind)) == digest:
         return []
     return [f"{path} has the {kind} {found} where {digest} is {origin}: remove it and run the same command again."]
 
@@ -202,7 +202,7 @@ def _accept(archive: Archive, path: Path) -> None:
         return
     if faults := verify(archive, path.parent):
         raise UserError(faults[0])
-    url, found = record.url if record else "", _hash(path, "sha256")
+    url, found = record.url if record else "", checksum(path)
     note_of(path).write_text(json.dumps(asdict(Record(url, path.stat().st_size, found, _published(archive))), indent=1))
 
 
@@ -236,8 +236,3 @@ def _record(path: Path) -> Record | None:
         return Record(**json.loads(note_of(path).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _hash(path: Path, kind: str) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, kind).hexdigest()

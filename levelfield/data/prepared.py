@@ -20,17 +20,7 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from levelfield.data import conformance
-from levelfield.files import (
-    atomic_folder,
-    disk_errors,
-    locked,
-    read_json,
-    remedy,
-    save_array,
-    sha256,
-    unreadable,
-    write_text,
-)
+from levelfield.files import atomic_folder, disk_errors, locked, read_json, remedy, save_array, unreadable, write_text
 from levelfield.spec import (
     SPLITS,
     Examples,
@@ -43,6 +33,7 @@ from levelfield.spec import (
     digest,
     no_progress,
 )
+from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
 MANIFEST = "manifest.json"
@@ -174,7 +165,7 @@ def read(at: Path) -> dict[SplitName, Examples]:
         try:
             now = path.stat()
             known = (str(path.resolve()), now.st_ino, now.st_size, now.st_mtime_ns, array["sha256"])
-            if known not in _SOUND and sha256(path) != array["sha256"]:
+            if known not in _SOUND and checksum(path) != array["sha256"]:
                 raise UserError(f"{path} cannot be read (it has changed since it was made): {remedy(at)}.")
         except OSError as error:
             raise unreadable(path, error, remedy(at)) from error
@@ -195,7 +186,7 @@ def verify(at: Path) -> list[str]:
         path = at / f"{name}.npy"
         if not path.is_file():
             faults.append(f"{path.name} is missing from {at.name}: remove the folder and prepare it again.")
-        elif sha256(path) != expected["sha256"]:
+        elif checksum(path) != expected["sha256"]:
             faults.append(f"{path.name} in {at.name} has changed on disk: remove the folder and prepare it again.")
     return faults
 
@@ -237,7 +228,7 @@ def _write(task: Task, target: Path, splits: Mapping[SplitName, Examples], more:
             for name, array in columns(split, splits[split]):
                 path = partial / f"{name}.npy"
                 save_array(path, array)
-                arrays[name] = {"sha256": sha256(path), "shape": list(array.shape), "dtype": str(array.dtype)}
+                arrays[name] = {"sha256": checksum(path), "shape": list(array.shape), "dtype": str(array.dtype)}
         about = {"task": task.name, "settings": describe(task), "source": task.source, "split_rule": task.split_rule}
         about |= {"counts": {split: len(splits[split]) for split in SPLITS}, **more}
         about |= {name: {split: getattr(splits[split], name) for split in SPLITS} for name in FORM}

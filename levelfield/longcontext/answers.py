@@ -22,9 +22,10 @@ from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
-from levelfield.longcontext.rows import Miss, Share, by_setting, middle_gaps, misses, row_of, rows_of, score_cells
+from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
+from levelfield.spec.failure import Failure
 
 BASELINES = "baselines.jsonl"
 CUT = "; the server counted far fewer tokens than prompts have, and may have cut some off"
@@ -165,7 +166,7 @@ class SettingScores:
     rows: Sequence[Row]
     baselines: Sequence[Row]
     gaps: Mapping[tuple[str, int], tuple[Share, Share]]
-    misses: Sequence[Miss] = ()
+    failures: Sequence[Failure] = ()
     variant: str = ""
 
 
@@ -183,5 +184,5 @@ def score(folder: Path) -> list[SettingScores]:
             short = {f"length={p.length}" for p in group if p.cut_off and is_exact(said)}
             made = [row | Row(asked=said + CUT * (row.get("at", "").partition(",")[0] in short)) for row in made]
         base = baseline_rows(folder, setting)
-        scores.append(SettingScores(name, made, base, middle_gaps(cells), misses(cells), variant=setting[0]))
+        scores.append(SettingScores(name, made, base, middle_gaps(cells), failures(cells), variant=setting[0]))
     return scores

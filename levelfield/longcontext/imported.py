@@ -1,5 +1,6 @@
 """Reads answers that other evaluators have stored, so that they get our report without asking again.
 
+    read_all(files_in(Path("results")))                       # all that a folder has of what follows
     read(Path("samples_niah_single_1_2026-11-22.jsonl"))     # lm-evaluation-harness, with --log_samples
     read(Path("results/4096/pred/vt.jsonl"))                  # NVIDIA's RULER
     read(Path("details_levelfield_ruler:vt_4096|0_2026.parquet"))   # lighteval, of samples that levelfield exported
@@ -22,7 +23,7 @@ from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.import_checks import flaw, references_of
 from levelfield.longcontext.predictions import Prediction, settings_of, task_of
-from levelfield.ruler import Needle, named
+from levelfield.ruler import BEYOND, OFFICIAL, RULER, Needle, named
 from levelfield.ruler.sample import question_in
 from levelfield.spec import UserError
 
@@ -35,13 +36,24 @@ RENAMED = {
     "ruler_qa_hotpot": "qa_2",
 }
 SOURCES = {
-    "lm-eval": "read from lm-evaluation-harness's log of samples",
-    "ruler": "read from RULER's prediction files",
-    "lighteval": "read from lighteval's details",
-    "inspect": "read from a log of Inspect",
+    "lm-eval": "lm-evaluation-harness, read from its log of samples",
+    "ruler": "RULER's own code, read from its prediction files",
+    "lighteval": "lighteval, read from its details",
+    "inspect": "Inspect, read from its log",
 }
 KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
 OFFICIAL_SEED = 42
+IN_FOLDERS = ("samples_*.jsonl", "pred/*.jsonl", "details_*.parquet", "*.eval")
+EXAMPLES = (
+    "RULER (4096/pred/vt.jsonl), lm-eval (samples_TASK_DATE.jsonl), lighteval (details_TASK_DATE.parquet) or Inspect "
+    "(.eval)"
+)
+"""What files of answers in a folder are called, and how a sentence says it."""
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Returns the files of answers in a folder, at any depth, in the order of their paths."""
+    return sorted(path for path in folder.absolute().rglob("*") if path.is_file() and any(map(path.match, IN_FOLDERS)))
 
 
 def read_all(paths: Sequence[Path], length: int | None = None) -> list[Prediction]:
@@ -50,11 +62,14 @@ def read_all(paths: Sequence[Path], length: int | None = None) -> list[Predictio
     for path in paths:
         for one in read(path, length):
             other, where = found.setdefault(one.place, (one, path))
-            if other.key != one.key:
+            what = "answers to two questions" if other.key != one.key else ""
+            if where.parent != path.parent and other.text != one.text:
+                what = what or "different answers to the same question"  # as of two models in one folder of results
+            if what:
                 files = f"{path} has" if where == path else f"{where} and {path} have"
                 raise UserError(
-                    f"{files} answers to two questions as number {one.index} of {one.task} at {one.length}: "
-                    "import them one by one, each with a --model name of its own."
+                    f"{files} {what} as number {one.index} of {one.task} at {one.length}: import them one by one, "
+                    "each with a --model name of its own."
                 )
             found[one.place] = one, path
     return [one for one, _ in found.values()]
@@ -97,8 +112,10 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
         return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
-    task = RENAMED.get(path.stem, path.stem)
-    return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=record["pred"])
+    text, task = record["pred"], RENAMED.get(path.stem, path.stem)
+    if task not in {each.name for each in (*RULER, *BEYOND, *OFFICIAL)}:
+        raise UserError(f"{path} is called by no task of RULER: rename it to that of its answers, such as vt.jsonl.")
+    return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=text)
 
 
 def _first(resps: Any) -> str:
@@ -136,7 +153,7 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
 
 def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None) -> Prediction:
     if not (found := LM_EVAL.search(path.name)):
-        raise ValueError("its name does not say the task, as samples_TASK_DATE.jsonl does")
+        raise UserError(f"{path} does not say its task: call it as lm-eval did, samples_TASK_DATE.jsonl.")
     doc = {"index": record["doc_id"], **record["doc"]}
     return _theirs("lm-eval", RENAMED.get(found[1], found[1]), length or doc["max_length"], doc, text=text)
 
@@ -171,7 +188,10 @@ def _length_of(path: Path) -> int:
     for folder in path.resolve().parents:
         if folder.name.isdigit() and int(folder.name) >= 128:
             return int(folder.name)
-    raise ValueError("no folder says the length, as in 4096/pred/vt.jsonl: add --length")
+    raise UserError(
+        f"No folder of {path} says how long the prompts are, as in 4096/pred/{path.name}: add --length, such as "
+        "--length 4096."
+    )
 
 
 def _key(*parts: object) -> str:

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from levelfield.files import sha256
 from levelfield.longcontext.exported import scored
 from levelfield.spec import UserError
+from levelfield.spec.contents import checksum
 
 METRICS = ("accuracy", "strict_accuracy")
 
@@ -48,7 +48,7 @@ def task_of_file(file: Path, name: str, *, tokens: int, version: int) -> Any:
         metric_name=list(METRICS),
         higher_is_better=dict.fromkeys(METRICS, True),
         category=SamplingMethod.GENERATIVE,
-        sample_level_fn=LevelfieldScores(sha256(file)[:12]),
+        sample_level_fn=LevelfieldScores(checksum(file)[:12]),
         corpus_level_fn=dict.fromkeys(METRICS, _mean),
     )
     return LightevalTaskConfig(

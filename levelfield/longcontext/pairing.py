@@ -22,6 +22,9 @@ from levelfield.ruler import score
 TEXTS = ("essays", "file", "id", "sessions")
 """Columns that tell the text: the essays of a sample; a hash of an official file, its question, and how many chats."""
 
+ALIKE = ("-lm-eval", "-lighteval", "-inspect", "-text", "-ids")
+"""Ends of labels of answers to the same prompts that a model loaded here reads by the template before them."""
+
 
 class Pair(NamedTuple):
     """The answers of two models to one question. scores: match, from 0 to 1."""
@@ -44,6 +47,12 @@ class Pairing(NamedTuple):
     ways: tuple[str, str]
     pairs: Sequence[Pair]
     alone: tuple[int, int]
+
+    @property
+    def put_alike(self) -> bool:
+        """Whether both models read the same text around a task."""
+        first, second = map(_before_end, self.templates)
+        return first == second
 
 
 def pairings(first: Path, second: Path) -> list[Pairing]:
@@ -68,6 +77,10 @@ def pairings(first: Path, second: Path) -> list[Pairing]:
                 )
                 found.append(pairing)
     return found
+
+
+def _before_end(label: str) -> str:
+    return next((label.removesuffix(end) for end in ALIKE if label.endswith(end)), label)
 
 
 def _pairs(first: Sequence[Prediction], second: Sequence[Prediction]) -> Iterator[Pair]:

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from levelfield.longcontext.predictions import LeftOut, Prediction, Setting
 from levelfield.ruler import RULER, QuestionSet, Score, score
 from levelfield.spec import Row
+from levelfield.spec.failure import Failure
 
 COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
@@ -77,23 +77,10 @@ class Cell:
         return ([], []) if _broken(outer) or _broken(middle) else (outer, middle)
 
 
-class Miss(NamedTuple):
-    """An answer that is not wholly right, as a report lists it. depth: "" where there is not exactly one needle."""
-
-    task: str
-    length: int
-    sample: int
-    depth: str
-    expected: str
-    answered: str
-    score: float
-    question: str = ""
-
-
-def misses(cells: Iterable[Cell]) -> list[Miss]:
+def failures(cells: Iterable[Cell]) -> list[Failure]:
     """Returns the answers of all cells whose match is below 1."""
     return [
-        Miss(
+        Failure(
             task=p.task,
             length=p.length,
             sample=p.index,

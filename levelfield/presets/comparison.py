@@ -22,7 +22,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
-from levelfield.report.verdicts import EXPLAINED, SHARES, Key, Table
+from levelfield.report.verdicts import EXPLAINED, Key, Table
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import (
     UNTUNED,
@@ -38,6 +38,7 @@ from levelfield.spec import (
     UserError,
     digest,
 )
+from levelfield.spec.study import SHARES
 from levelfield.user.own_data import OwnData
 
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))

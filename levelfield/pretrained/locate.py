@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from levelfield.pretrained.optional import first_line, needed
+from levelfield.pretrained.optional import Missing, first_line, needed
 from levelfield.spec import UserError
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -26,8 +26,8 @@ def resolve_model_path(name: str, weights: bool = True) -> Path:
         raise UserError(f"There is no folder {name}: give a model's folder, or its name on the hub, as OWNER/MODEL.")
     try:
         hub = needed("huggingface_hub")
-    except UserError as error:
-        raise UserError(f"There is no folder {name}, and none is looked for on the hub. {error}") from error
+    except Missing as error:
+        raise Missing(f"There is no folder {name}, and none is looked for on the hub. {error}") from error
     try:
         return Path(hub.snapshot_download(name, allow_patterns=_wanted(hub, name, weights)))
     except Exception as error:  # the network, the hub or the name may be at fault, each with types of its own

@@ -10,14 +10,18 @@ from typing import Any
 from levelfield.spec import UserError
 
 
+class Missing(UserError):
+    """Raised where an optional package is not installed."""
+
+
 def needed(package: str) -> Any:
-    """Imports an optional package. Raises UserError with the command that installs it."""
+    """Imports an optional package. Raises Missing with the command that installs it."""
     from importlib import import_module
 
     try:
         return import_module(package)
     except ImportError as error:
-        raise UserError(f"This needs the package {package}: pip install 'levelfield[text]'.") from error
+        raise Missing(f"This needs the package {package}: pip install 'levelfield[text]'.") from error
 
 
 def first_line(error: Exception) -> str:

@@ -85,8 +85,24 @@ class WithReferenceBug(LanguageModel):
         return self.model.device
 
     @property
+    def max_length(self) -> int | None:
+        return self.model.max_length
+
+    @property
+    def made_for(self) -> int | None:
+        return self.model.made_for
+
+    @property
+    def bos_ids(self) -> tuple[int, ...]:
+        return self.model.bos_ids
+
+    @property
     def eos_ids(self) -> frozenset[int]:
         return self.model.eos_ids
+
+    @property
+    def supports_chunked_prefill(self) -> bool:
+        return self.model.supports_chunked_prefill
 
     @property
     def supports_mixed_lengths(self) -> bool:

@@ -45,7 +45,7 @@ class Depths(Probe):
         for factor in self.factors:
             length = round(factor * run.task.max_length)
             if run.model.max_length is not None and length > run.model.max_length:
-                return
+                continue
             task = run.task.at_length(length, self.examples)
             test = load(task)["test"]
             columns = {name: test.slices[name] for name in SLICES if name in test.slices}

@@ -37,7 +37,7 @@ class Extrapolation(Probe):
         for factor in self.factors:
             length = factor * run.task.max_length
             if bound is not None and length > bound:
-                return
+                continue
             longer = run.task if factor == 1 else run.task.at_length(length, self.examples)
             splits = load(longer)
             try:

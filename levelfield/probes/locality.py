@@ -1,7 +1,8 @@
 """Measures how much of a task can be had from short range alone (miralles2025 section 8, table 1).
 
-Convolutions with bounded kernels are trained on the task. What one of them scores needs nothing beyond its receptive
-field, so each gives a point of a curve, and a model that sees everything gives the line that the curve rises to:
+A study trains convolutions with bounded kernels on the task, and this scores each of them, trained. What one scores
+needs nothing beyond its receptive field, so each gives a point of a curve, and a model that sees everything gives the
+line that the curve rises to:
 
     kernel=5    0.45        kernel=61    0.53        kernel=all    0.61
 """

@@ -48,6 +48,6 @@ class Ranges(Probe):
             asked = run.task if factor == 1 else run.task.at_range(factor * trained, self.examples)
             too_long = factor > 1 and asked.max_length > self.longest
             if too_long or (bound is not None and asked.max_length > bound):
-                return
+                continue
             scores = label_scores(net, asked, load(asked)["test"])
             yield score_row(asked, scores, f"asked={factor * trained},trained={trained}")

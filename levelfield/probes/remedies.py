@@ -45,7 +45,7 @@ class Remedies(Probe):
         trained = run.task.max_length
         for factor in self.factors:
             if run.model.max_length is not None and factor * trained > run.model.max_length:
-                return
+                continue
             task = run.task.at_length(factor * trained, self.examples)
             test = load(task)["test"]
             for name, model in changed(run.model, factor, trained).items():

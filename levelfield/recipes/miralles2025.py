@@ -1,6 +1,6 @@
 """Miralles-Gonzalez et al. (2025): the columns of tables 5 (Transformer), 6 (gMLP) and 7 (bounded convolution).
 
-    conv("image")                # 6 layers of 128 -> 256 -> 128, lr 0.001, batch 64, 200 epochs, augmented
+    conv("image")                # 6 layers of 128 -> 256 -> 128, lr 0.001, batch 64, 200 epochs
     conv("pathfinder", "minutes")
 
 The paper prints sizes, rates, batches, decay and epochs. Appendix A.2 names the optimizer (AdamW) and says that the
@@ -34,12 +34,10 @@ FEWER = {("image", "minutes"): 400}  # steps, where one costs several times what
 
 @dataclass(frozen=True)
 class Setting:
-    """One model on one task, without its mixer. augment, denoise: how the task is enriched (section 3)."""
+    """One model on one task, without its mixer."""
 
     shape: Shape
     recipe: Recipe
-    augment: bool
-    denoise: bool
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,7 @@ def transformer(task: str, effort: Effort = "paper", *, enriched: bool = True) -
     shape = replace(shape, assumed=("block.final_norm",))
     recipe = _recipe("5 (Transformer)", lr, batch, decay, epochs)
     shape, recipe = scaled(task, effort, compared(task, shape), recipe)
-    return TransformerSetting(
-        shape,
-        recipe,
-        augment=enriched and augmented(task),
-        denoise=enriched and task in DENOISED,
-        heads=min(heads, shape.width // 8),
-        rotary_half=half,
-    )
+    return TransformerSetting(shape, recipe, heads=min(heads, shape.width // 8), rotary_half=half)
 
 
 @cache
@@ -124,15 +115,7 @@ def gmlp(task: str, effort: Effort = "paper") -> GMLPSetting:
     printed = _shape("6", 128, depth, Block(dropout=dropout, final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
     shape, recipe = scaled(task, effort, compared(task, printed), _recipe("6 (gMLP)", lr, batch, decay, epochs))
-    return GMLPSetting(
-        shape,
-        recipe,
-        augment=augmented(task),
-        denoise=task in DENOISED,
-        hidden=2 * shape.width,
-        channels=channels,
-        bound=bound,
-    )
+    return GMLPSetting(shape, recipe, hidden=2 * shape.width, channels=channels, bound=bound)
 
 
 @cache
@@ -142,14 +125,8 @@ def conv(task: str, effort: Effort = "paper") -> ConvSetting:
     printed = _shape("7", 128, depth, Block(final_norm=False))
     printed = replace(printed, assumed=("block.prenorm", "block.final_norm"))
     shape, recipe = scaled(task, effort, compared(task, printed), _recipe("7 (convolution)", lr, batch, decay, epochs))
-    return ConvSetting(
-        shape,
-        recipe,
-        augment=augmented(task),
-        denoise=task in DENOISED,
-        hidden=2 * shape.width,
-        groups=max(1, groups * shape.width // printed.width),
-    )
+    groups = max(1, groups * shape.width // printed.width)
+    return ConvSetting(shape, recipe, hidden=2 * shape.width, groups=groups)
 
 
 def augmented(task: str) -> bool:

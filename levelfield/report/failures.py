@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from levelfield.report.tables import Column, Table
+from levelfield.spec.failure import Failure
 
 MOST = 300  # shown of one part
 LETTERS = 240  # of an answer
@@ -35,22 +36,6 @@ class Asked(Protocol):
 
 
 Listed = TypeVar("Listed", bound=Placed)
-
-
-class Failure(NamedTuple):
-    """An answer that is not wholly right. depth: of the needle, as a share of the text; "" without exactly one.
-
-    question: "" where it was not stored.
-    """
-
-    task: str
-    length: int
-    sample: int
-    depth: str
-    expected: str
-    answered: str
-    score: float
-    question: str = ""
 
 
 def section(found: Sequence[Failure]) -> str:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from levelfield.report import effective_length, failures, group_curves, heatmaps, references
 from levelfield.report.against_printed import pairs
-from levelfield.report.failures import Failure as Failure
 from levelfield.report.intervals import newcombe
 from levelfield.report.links import marked, slug
 from levelfield.report.longcontext_rows import (
@@ -39,6 +38,7 @@ from levelfield.report.style import inline
 from levelfield.report.tables import Column, Table, prose, to_csv
 from levelfield.report.write import write
 from levelfield.spec import Row
+from levelfield.spec.failure import Failure
 
 LABEL = "answers found (%)"
 MARKS = {"partial": " *", "left_out": "left out", "outdated": " †", "diverged": " §"}

@@ -33,9 +33,8 @@ from levelfield.report.links import common_anchor
 from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
 from levelfield.spec import Row
-from levelfield.spec.study import AT_CAP, GUESSES
+from levelfield.spec.study import AT_CAP, GUESSES, SHARES
 
-SHARES = ("accuracy", "step_accuracy", "f1")
 EXPLAINED = ("r2",)
 CLOSE = 5.0
 """Points between the best and the worst seed of an arm that has not split into seeds that learn and others."""

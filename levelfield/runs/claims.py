@@ -210,7 +210,8 @@ def gone(where: Path, number: int, entry: Entry, pulse: object) -> bool:
 
 def ended(owner: Owner) -> bool:
     """Tells whether the owner was a process of this machine that has ended. Of other machines nothing is known."""
-    return bool(owner.machine) and owner.machine == machine() and started(owner.pid) != owner.started
+    here = bool(owner.machine) and owner.machine == machine()
+    return here and started(owner.pid) not in (owner.started, UNTOLD)
 
 
 @contextmanager
@@ -283,17 +284,31 @@ def machine() -> str:
 def started(pid: int) -> str:
     """Returns when a process of this machine started, as its kernel counts, or "" where there is none.
 
-    Where neither /proc nor `ps` says it, as on Windows, it is UNTOLD for every process: then none counts as ended, and
-    what a killed one had is free when its heartbeat has not been seen for DEADLINE_S.
+    Where neither /proc nor `ps` says it, as on Windows, it is UNTOLD for every process, and so it is for those of other
+    users that /proc hides (hidepid). Such a process does not count as ended, and what a killed one had is free when its
+    heartbeat has not been seen for DEADLINE_S.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if stat[0] in "ZX" else stat[19]
-    except FileNotFoundError:
+    except PermissionError:
+        return UNTOLD
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
         if Path("/proc/self").exists():
-            return ""
+            return UNTOLD if _of_another_user(pid) else ""
     try:
         said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     except OSError:
         return UNTOLD
     return said.stdout.strip()
+
+
+def _of_another_user(pid: int) -> bool:
+    """Tells whether there is a process that this one may not send signals to."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False

@@ -92,8 +92,17 @@ def match_width(
     return replace(model, width=best)
 
 
+def new_peak_memory(device: torch.device) -> None:
+    """Lets `peak_memory` count anew, so that an earlier run of this process is no part of it."""
+    if device.type == "cuda" and torch.cuda.is_initialized():  # before, there is no count, and no way to reset it
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """Returns the most memory the run held on a GPU, in MiB; nothing on a CPU, where no count of one run is kept."""
+    """Returns the most memory on a GPU since `new_peak_memory`, in MiB: of a resumed run, since it was resumed.
+
+    Returns nothing on a CPU, where no count of one run is kept.
+    """
     if device.type != "cuda":
         return {}
     return {"peak_memory_mb": round(torch.cuda.max_memory_allocated(device) / 2**20, 1)}

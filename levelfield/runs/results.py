@@ -48,7 +48,7 @@ class Ledger(Cost, total=False):
 
     parameters: float
     state: float | None
-    peak_memory_mb: float
+    peak_memory_mb: float  # in MiB
     device: str
     threads: int
     numerics: str

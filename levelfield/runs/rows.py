@@ -14,11 +14,9 @@ import numpy as np
 from levelfield.evaluate import SplitScores
 from levelfield.objectives import Trainable
 from levelfield.spec import Examples, Row, Run, SplitName
-from levelfield.spec.study import AT_CAP, GUESSES
+from levelfield.spec.study import AT_CAP, GUESSES, SHARES, unit_of
 
 Splits = Mapping[SplitName, Examples]
-SHARES = ("accuracy", "step_accuracy", "f1")
-"""Metrics from 0 to 1 whose values of examples spread no more than those of right and wrong ones with their mean."""
 
 
 def rows(
@@ -40,7 +38,7 @@ def rows(
         y = splits["test"].y
         made.append(made[1] | Row(metric="r2", value=_r2(test, y), stderr=test.stderr / _spread(y)))
     for name, value in rules.items():
-        row = Row(metric=compared, unit=_unit(metric), status="ok", split="test", value=value, n=size)
+        row = Row(metric=compared, unit=unit_of(metric), status="ok", split="test", value=value, n=size)
         made.append(row | Row(model=name, protocol="none"))
     return [named(run, row) for row in made]
 
@@ -64,12 +62,8 @@ def validation(run: Run, objective: Trainable, val: SplitScores, stopped: str) -
 
 def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, outcome: str) -> Row:
     """Returns the row of one split. outcome: its status where no phase diverged and all outputs are finite."""
-    row = Row(metric=metric, unit=_unit(metric), status=stopped or scores.fault or outcome, split=split)
+    row = Row(metric=metric, unit=unit_of(metric), status=stopped or scores.fault or outcome, split=split)
     return row | Row(value=scores.mean, stderr=scores.stderr) | scores.counted
-
-
-def _unit(metric: str) -> str:
-    return "fraction" if metric in SHARES else ""
 
 
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:

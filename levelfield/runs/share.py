@@ -17,21 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from levelfield.files import (
-    atomic,
-    atomic_folder,
-    disk_errors,
-    locked,
-    read_json,
-    remedy,
-    sha256,
-    write_json,
-    write_text,
-)
+from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, remedy, write_json, write_text
 from levelfield.runs import store
 from levelfield.runs.claims import claimed
 from levelfield.runs.results import Described
 from levelfield.spec import Row, UserError
+from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
 
@@ -100,7 +91,7 @@ def _write(where: Path, to: Path, page: str) -> list[str]:
         with atomic(to / ("load.py" if path == LOADER else path.name)) as partial:
             shutil.copyfile(path, partial)
     write_text(to / "README.md", page)
-    sums = {name: sha256(to / name) for name in names}
+    sums = {name: checksum(to / name) for name in names}
     write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
     return [*names, "load.py", "README.md", MANIFEST]
 
@@ -131,7 +122,7 @@ def unpack(folder: Path, runs_dir: Path) -> Path:
     """
     name, sums = _manifest(folder)
     for file, expected in sums.items():
-        if not (folder / file).is_file() or sha256(folder / file) != expected:
+        if not (folder / file).is_file() or checksum(folder / file) != expected:
             raise UserError(f"{folder / file} is missing or has changed since it was exported: get the folder again.")
     if wrong := _foreign(folder, name, sums):
         raise UserError(f"{folder} is not the run {name} ({wrong}): get the folder again.")
@@ -141,7 +132,7 @@ def unpack(folder: Path, runs_dir: Path) -> Path:
         with locked(runs_dir / f".{name}.import", "--runs-dir"):
             if not store.complete(where):
                 _place(folder, where, sums)
-            elif sha256(where / store.ROWS) != sums[store.ROWS]:
+            elif checksum(where / store.ROWS) != sums[store.ROWS]:
                 raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
     return where
 

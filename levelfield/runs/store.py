@@ -41,7 +41,6 @@ from levelfield.files import (
     read_text,
     remedy,
     save_array,
-    sha256,
     to_line,
     unreadable,
     write_json,
@@ -50,6 +49,7 @@ from levelfield.files import (
 from levelfield.runs import lease, sound
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
+from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
 SPEC = "spec.json"
@@ -134,7 +134,7 @@ def read_scores(where: Path) -> np.ndarray | None:
     if not expected and not path.exists():
         return None
     try:
-        if expected and sha256(path) != expected:
+        if expected and checksum(path) != expected:
             raise changed(path, remedy(where))
         return np.load(path, allow_pickle=False)
     except OSError as error:
@@ -148,8 +148,8 @@ def conclude(where: Path, version: str, probes: Iterable[str] = ()) -> None:
 
     version: of levelfield. probes: names of those that the study measures it by, once it is complete.
     """
-    weights = {"weights_sha256": sha256(where / WEIGHTS)} if (where / WEIGHTS).exists() else {}
-    sums = {name: sha256(where / name) for name in SEALED if (where / name).exists()}
+    weights = {"weights_sha256": checksum(where / WEIGHTS)} if (where / WEIGHTS).exists() else {}
+    sums = {name: checksum(where / name) for name in SEALED if (where / name).exists()}
     write_json(where / DONE, {"version": version, **weights, "sha256": sums, "probes": list(probes)})
 
 
@@ -176,7 +176,7 @@ def checked_weights(where: Path) -> Path:
     """
     path, known = where / WEIGHTS, _done(where)
     try:
-        found = sha256(path)
+        found = checksum(path)
     except OSError as error:
         raise unreadable(path, error, remedy(where)) from error
     if known.get("weights_sha256", found) != found:

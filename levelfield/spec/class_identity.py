@@ -17,7 +17,6 @@ import dis
 import functools
 import hashlib
 import sys
-import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from levelfield.spec.errors import UserError
-from levelfield.spec.user_source import NO_PART, PACKAGE, is_foreign, is_installed, is_installed_file, names
+from levelfield.spec.user_source import NO_PART, PACKAGE, held, is_foreign, is_installed, is_installed_file, names
 
 MOST = 1_000_000  # objects that a class may refer to, which takes some seconds
 WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)  # caches, in practice
@@ -126,8 +125,8 @@ class _Walk:
         for each in (each for each in defaults if not _is_plain(each)):
             self.add("defaults", each)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if name != "__class__" and (held := _held(cell)):
-                self.add(name, *held)
+            if name != "__class__" and (found := held(cell)):
+                self.add(name, *found)
         if not own or is_installed_file(function.__code__.co_filename):  # a decorator's copies the name of its module
             return
         for name, value in _globals(function):
@@ -168,14 +167,6 @@ class _Walk:
             self.parts.append(_bytes(value))
         else:
             self._container(state)
-
-
-def _held(cell: types.CellType) -> tuple[object, ...]:
-    """Returns what a closure's cell holds; () for one that is not filled yet."""
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
 
 
 def _globals(function: FunctionType) -> Iterator[tuple[str, object]]:

@@ -1,6 +1,7 @@
-"""Hashes the files that a task reads, each once until it changes.
+"""Hashes files, and those that a task reads once until they change.
 
 contents([Path("reviews.csv")])             # ["3f2a..."]
+checksum(Path("reviews.csv"))               # "3f2a...", read again each time
 """
 
 from __future__ import annotations
@@ -32,5 +33,13 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 @cache
 def _content(path: str, *stamp: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return checksum(Path(path))
+
+
+def checksum(path: Path, kind: str = "sha256") -> str:
+    """Returns a checksum of a file's content, in hexadecimal, without holding it in memory. Raises OSError.
+
+    kind: a name that hashlib knows.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()

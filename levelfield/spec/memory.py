@@ -27,8 +27,12 @@ try:
 except ImportError:  # Windows, which lends nothing that it does not have
     resource = None
 
-LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-FREE, OWN = Path("/proc/meminfo"), Path("/proc/self/status")  # of Linux
+FREE, OWN, GROUPS = Path("/proc/meminfo"), Path("/proc/self/status"), Path("/proc/self/cgroup")  # of Linux
+CGROUP = Path("/sys/fs/cgroup")
+NAMES = {  # by the kind of control groups: files of the limit and of what is used, and what of it can be had at once
+    "v2": ("memory.max", "memory.current", {"active_file", "inactive_file"}),
+    "v1": ("memory.limit_in_bytes", "memory.usage_in_bytes", {"total_active_file", "total_inactive_file"}),
+}
 NARROWER = "take a smaller width (--width)"
 SHORTER = "take a smaller width (--width) or shorter sequences"
 SMALLER = "take a smaller batch (--batch) or width (--width)"
@@ -43,24 +47,39 @@ class TooLarge(UserError):
 
 
 def total() -> int:
-    """Returns the bytes of memory of this machine, or of its container where that has less.
+    """Returns the bytes of memory of this machine, or of the container or batch job of this process, if that is less.
 
     Where the system does not say it, as Windows, it is as large as a number can be.
     """
     found = [sys.maxsize]
     with suppress(AttributeError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            found.append(int(path.read_text()))
-    return min(found)
+    return min([*found, *(limit for limit, _ in _limits())])
 
 
 def free() -> int:
     """Returns the bytes of memory that a process can still get, swap included; `total` where the system does not say
     it."""
     known = _sizes(FREE)
-    return min(known["MemAvailable"] + known.get("SwapFree", 0), total()) if "MemAvailable" in known else total()
+    there = min(known["MemAvailable"] + known.get("SwapFree", 0), total()) if "MemAvailable" in known else total()
+    return min([there, *(max(0, limit - used) for limit, used in _limits())])
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yields limit and use, in bytes, of the control groups with a limit that this process is in: its container's, its
+    batch job's. Pages of files that the system drops when it needs room are not counted as used."""
+    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else []
+    for _, controllers, name in (line.split(":", 2) for line in lines):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = CGROUP / "memory" if controllers else CGROUP
+        limit, current, dropped = NAMES["v1" if controllers else "v2"]
+        place = root / name.lstrip("/")
+        for group in (place, *place.parents[: len(place.parts) - len(root.parts)]):
+            with suppress(OSError, ValueError):  # no such file, or "max"
+                most, used = (int((group / file).read_text()) for file in (limit, current))
+                kept = [line.split() for line in (group / "memory.stat").read_text().splitlines()]
+                yield most, used - sum(int(size) for kind, size in kept if kind in dropped)
 
 
 @contextmanager

@@ -55,16 +55,25 @@ class Row(TypedDict, total=False):
     origin: str
 
 
-SHARES = ("accuracy", "step_accuracy", "f1", "strict_accuracy")
-"""Metrics that are shares, whatever the task. Losses, errors, R2, ranges and metrics of a user's own may exceed 1."""
+SHARES = ("accuracy", "step_accuracy", "f1")
+"""Metrics from 0 to 1 whose values of examples spread no more than those of right and wrong ones with their mean.
+
+Losses, errors, R2, ranges and metrics of a user's own may exceed 1.
+"""
 _WHOLE = {"fraction": 1.0, "percent": 100.0}
+
+
+def unit_of(metric: str) -> str:
+    """Returns the unit in which runs give a score of that metric: "fraction" of a share, "" of others."""
+    return "fraction" if metric in SHARES else ""
 
 
 def impossible(row: Row) -> str | None:
     """Returns what is wrong with a score that is a share, in words; None where nothing is, or it is not finite."""
     metric, value = row.get("metric", ""), row.get("value", 0.0)
     whole = _WHOLE.get(row.get("unit", "fraction"))
-    if metric not in SHARES or whole is None or not math.isfinite(value) or -1e-6 <= value <= whole * (1 + 1e-6):
+    shares = (*SHARES, "strict_accuracy")  # the last is of language models alone
+    if metric not in shares or whole is None or not math.isfinite(value) or -1e-6 <= value <= whole * (1 + 1e-6):
         return None
     return f"{metric.replace('_', ' ')} {value:g}, which does not lie between 0 and {whole:g}"
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from levelfield.spec.errors import UserError
@@ -129,11 +129,22 @@ def is_installed(module: ModuleType) -> bool:
     return is_installed_file(getattr(module, "__file__", None))
 
 
+INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of packages; the second is Debian's
+
+
 def is_installed_file(file: str | None) -> bool:
     """Returns whether a module's file, or a module without one, belongs to Python or to an installed package."""
-    if file is None or "site-packages" in file or file.startswith(f"{sys.base_prefix}/lib"):
+    if file is None or not INSTALLED.isdisjoint(Path(file).parts) or file.startswith(f"{sys.base_prefix}/lib"):
         return True
     return Path(sys.base_prefix, "lib") in Path(file).parents  # which Windows spells Lib, with other slashes
+
+
+def held(cell: CellType) -> tuple[object, ...]:
+    """Returns what a closure's cell holds; () for one that is not filled yet."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
 
 
 CODE = (".py", ".pyc", ".log")  # endings of files that are no data
@@ -183,7 +194,7 @@ def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
         case CodeType():
             inner = list(value.co_consts)
         case FunctionType() if not is_foreign(value):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            cells = [each for cell in value.__closure__ or () for each in held(cell)]
             used = [value.__globals__[k] for k in names(value.__code__) if k in value.__globals__]
             inner = [value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *used]
         case staticmethod() | classmethod():

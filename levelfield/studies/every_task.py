@@ -21,9 +21,9 @@ from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.protocols import scratch
 from levelfield.report.decisions import Question, Seeds, difference, holm
-from levelfield.report.verdicts import EXPLAINED, SHARES, Table
+from levelfield.report.verdicts import EXPLAINED, Table
 from levelfield.spec import Block, Duration, Effort, MixerConfig, ReportView, Row, Run, Study, Task, Unlabelled
-from levelfield.spec.study import GUESSES
+from levelfield.spec.study import GUESSES, SHARES
 
 LOCAL = Conv(kernel=9, hidden=48)
 FAR = efforts.S4_DIAGONAL

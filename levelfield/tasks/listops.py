@@ -120,7 +120,7 @@ class ListOps(Task):
     def at_length(self, length: int, examples: int | None = None) -> ListOps:
         """Returns the task with sizes scaled to `length`, and the same depth and arguments. UserError if none fits."""
         minimum = max(1, round(self.minimum * length / self.length))
-        counts = {split: examples or count for split, count in self._counts}
+        counts = {} if examples is None else {"train": examples, "val": examples, "test": examples}
         task = replace(self, minimum=minimum, length=length, origin="generated", **counts)
         task.require_feasible()
         return task

@@ -89,8 +89,8 @@ class Retrieval(Task):
         return 0.5
 
     def at_length(self, length: int, examples: int | None = None) -> Retrieval:
-        """Returns the same pairs with another number of steps of each text."""
-        counts = {split: examples or getattr(self, split) for split in SPLITS}
+        """Returns the same pairs, or the first `examples` of them, with another number of steps of each text."""
+        counts = {} if examples is None else {split: min(examples, getattr(self, split)) for split in SPLITS}
         return replace(self, length=length, **counts)
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:

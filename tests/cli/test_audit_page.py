@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import importlib.util
 import re
 import shlex
@@ -60,6 +61,10 @@ def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.Captur
         OwnData("reviews.csv", text="body", label="stars"), without_models=True, report_dir=here / "again"
     )
     assert [to_csv([dict(row) for row in made.rows])] == [(at / "rows.csv").read_text()]
+    assert repr(made) == f"{made.verdict}\nreport: {made.page}" and made.page.parent.parent == here / "again"
+    shown = html.unescape(made._repr_html_().partition('srcdoc="')[2].rpartition('" style=')[0])
+    assert shown == made.page.read_text(encoding="utf-8")
+    assert [path.name for path in made.figures] == ["rules.png"]
     said = "900 of 900 sequences were cut at 9 steps"
     with pytest.warns(UserWarning, match=said):
         main([*words, "--longest", "9", "--report-dir", "cut"])

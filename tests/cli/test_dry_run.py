@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from toy_reader import run
 
 from levelfield.cli import app, dry_run, ruler_command
@@ -23,6 +24,13 @@ def test_what_is_missing_is_said_in_the_order_in_which_one_gives_it() -> None:
     assert places == sorted(places) and "1024,2048,4096 unless" in whole
     given = dry_run.missing(ModelChoice(tokenizer="bytes"), EvalOptions(lengths=("4096",)))
     assert "a MODEL" in given and "--" not in given
+
+
+def test_what_an_export_lacks_is_said_in_the_same_order(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = refused(capsys, "export", "ruler")
+    places = [whole.index(word) for word in ("needs --tokenizer: the model's folder", "approximate", "--lengths")]
+    assert places == sorted(places) and "1024,2048,4096 unless" in whole
+    assert "--lengths" not in refused(capsys, "export", "ruler", "--lengths", "4096")
 
 
 def test_a_dry_run_reads_no_weights_and_times_by_the_last_answers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
+NOBODY = "http://127.0.0.1:9/v1"
 FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "4", "--tokenizer", "bytes")
 
 
@@ -88,7 +90,7 @@ def test_the_exit_code_says_whether_to_run_it_again(server: ModelServer, capsys:
     first = next(generate(Needle(haystack="noise"), 700, Bytes(), count=1)).text
     server.refuses = lambda prompt: prompt == first
     ruler(server, "--model", "toy")
-    said = "Left out of niah_single_1 at 700: 1 samples. The server refuses this question for good, and answers others"
+    said = "Left out of niah_single_1 at 700: 1 sample. The server refuses this question for good, and answers others"
     assert said in capsys.readouterr().out
     rows = [json.loads(line) for line in Path("runs/ruler/toy-served/rows.jsonl").read_text().splitlines()]
     whole = [row for row in rows if row["metric"] == "accuracy" and row["at"] == "length=700"]
@@ -251,6 +253,66 @@ def test_patience_grows_and_ends() -> None:
     patience = Patience(first=1.0, longest=10.0)
     assert all(0.5 * 2**n <= patience.pause(n + 1) <= 2**n for n in range(3) for _ in range(20))
     assert 5 <= patience.pause(100) <= 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tasks", "niah_singel_1"), "did you mean 'niah_single_1'?"),
+        (("--count", "0"), "0 samples of each task are too few"),
+        (("--lengths", "0"), "--lengths 0 is out of range"),
+        (("--lengths", "9"), "A length of 9 has no room for a prompt"),
+        (("--template", "meta-chta"), "did you mean 'meta-chat'?"),
+        (("--tokenizer", "no-such-folder"), "There is no folder no-such-folder"),
+    ],
+)
+def test_what_needs_no_server_is_refused_without_one(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refusals.refused(capsys, "ruler", NOBODY, "--model", "toy", *FEW, *words)
+    assert said in refusals.refused(capsys, "ruler", NOBODY, *FEW, *words)
+
+
+def test_a_missing_package_is_told_with_both_ways_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    shown = refusals.refused(capsys, "ruler", NOBODY, "--model", "toy", "--tokenizer", str(tmp_path))
+    assert "pip install 'levelfield[text]'" in shown and "--tokenizer approximate" in shown
+
+
+def test_a_dry_run_that_needs_no_server_goes_on_without_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app.main(["ruler", NOBODY, "--model", "toy", *FEW, "--dry-run"])
+    shown = capsys.readouterr().out
+    assert "No server answers at" in shown and "The dry run goes on without it" in shown
+    assert "4 questions. To read: at most 2,288 tokens" in shown and not Path("runs").exists()
+    for words in ((*FEW, "--dry-run"), (*FEW, "--model", "toy"), ("--model", "toy", "--dry-run")):
+        assert "No server answers" in refusals.refused(capsys, "ruler", NOBODY, *words)
+
+
+def test_only_what_was_asked_is_said_to_be_left_out(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    ruler(server, "--model", "toy", "--tasks", "vt", "niah_single_1")
+    assert "Left out of vt at 700: 4 samples." in capsys.readouterr().out
+    for _ in range(2):
+        ruler(server, "--model", "toy")
+        assert "Left out" not in capsys.readouterr().out
+    for words in (("--model", "toy", "--rescore"), ("--model", "toy", "--tasks", "vt", "niah_single_1")):
+        ruler(server, *words)
+        assert "Left out of vt at 700: 4 samples." in capsys.readouterr().out
+
+
+def test_a_length_may_be_given_in_thousands(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """The field writes 4K for 4096."""
+    ruler(server, "--model", "toy", "--lengths", "1k,2K,700", "--dry-run")
+    ruler(server, "--model", "toy", "--lengths", "1024", "2048", "700", "--dry-run")
+    (one, two) = [line for line in capsys.readouterr().out.splitlines() if "To read" in line]
+    assert one == two and "12 questions" in one
+    for word in ("4 k", "k", "4kb", "1.5k"):
+        assert "give one such as 4096 or 4k." in refused(capsys, server, "--model", "toy", f"--lengths={word},x")
 
 
 @pytest.mark.parametrize("option", ["--at-once", "--tries", "--timeout"])

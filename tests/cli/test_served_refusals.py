@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import refusals
-from fixtures_model_server import ModelServer, Raw, serving_here, serving_model
+from fixtures_model_server import Fault, ModelServer, Raw, serving_here, serving_model
 from toy_reader import knows
 
 from levelfield.cli import app
@@ -155,6 +155,76 @@ def test_another_server_with_the_same_model_is_told_once(
             ruler(other, "--model", "toy")
             told = f"are of toy at {server.url}, and it is {other.url} that is asked now: if that is another model"
             assert (told in capsys.readouterr().out) == said
+
+
+def failed(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
+    """Returns the sentence on standard error of a command that ends with exit code 1."""
+    with pytest.raises(SystemExit) as stop:
+        ruler(server, "--model", "toy", "--tries", "1", "--at-once", "1", *words)
+    shown = capsys.readouterr().err
+    assert stop.value.code == 1 and shown.count("\n") == 1, shown
+    return shown
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "drop", "page"])
+def test_a_server_that_fails_after_some_answers_leaves_something_to_do(
+    server: ModelServer, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    server.faults = ["good", "good", "good", "good", *(fault for _ in range(20))]
+    assert "What it answered is stored: run the same command again" in failed(capsys, server, "--count", "9")
+    assert len(server.answered) == 4
+    server.faults = ["good"]
+    ruler(server, "--model", "toy", "--count", "9")
+    assert len(server.answered) == len(set(server.answered)) == 9
+
+
+def test_a_key_that_is_refused_after_some_answers_leaves_something_to_do(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def says(prompt: str) -> str:
+        server.key = KEY * (len(server.answered) == 3)
+        return knows(prompt)
+
+    server.says = says
+    shown = failed(capsys, server, "--count", "9")
+    assert "set the key" in shown and "What it answered is stored." in shown and len(server.answered) == 4
+    assert "set the key" in refused(capsys, server, "--model", "toy", "--count", "9"), "nothing was done"
+
+
+def test_a_server_that_counts_no_more_tokens_leaves_something_to_do(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tokenize(text: str) -> list[int]:
+        if server.answered:
+            raise ConnectionError
+        return list(text.encode())
+
+    server.tokenize = tokenize
+    shown = failed(capsys, server, "--lengths", "700", "900", "--tokenizer", "server")
+    assert "does not count tokens any more" in shown and len(server.answered) == 2
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "drop"])
+def test_a_server_that_answers_nothing_yet_is_no_wrong_input(
+    server: ModelServer, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    server.faults = [fault]
+    for count in ("2", "9"):
+        with pytest.raises(SystemExit) as stop:
+            ruler(server, "--model", "toy", "--tries", "1", "--count", count)
+        shown = capsys.readouterr().err
+        assert stop.value.code == 1 and "run the same command again" in shown and "stored" not in shown, shown
+
+
+def test_a_web_page_is_a_wrong_address_unless_the_server_has_answered(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.reply = Raw(b"<html>gateway</html>")
+    assert "answers with a web page (gateway): give the address" in refused(capsys, server, "--model", "toy")
+    assert len(server.asked) <= 4, "no pause mends it"
+    server.reply, server.faults = None, ["good", "page", "good", "page"]
+    ruler(server, "--model", "toy", "--at-once", "1", "--count", "3")
+    assert len(server.answered) == 3
 
 
 def test_an_address_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,7 @@ def test_an_array_of_other_values_is_told_before_anything_reads_it(tmp_path: Pat
 
 def test_arrays_are_hashed_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared.load(TASK, tmp_path)
-    monkeypatch.setattr(prepared, "sha256", lambda path: pytest.fail(f"{path} is hashed again"))
+    monkeypatch.setattr(prepared, "checksum", lambda path: pytest.fail(f"{path} is hashed again"))
     prepared.load(TASK, tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_arrays_that_may_not_be_read_are_not_to_be_removed(
         raise OSError(number, "refused", str(path))
 
     prepared.prepare(TASK, tmp_path)
-    monkeypatch.setattr(prepared, "sha256", refuse)
+    monkeypatch.setattr(prepared, "checksum", refuse)
     with pytest.raises(UserError, match="npy") as caught:
         prepared.load(TASK, tmp_path)
     assert "remove" not in str(caught.value)

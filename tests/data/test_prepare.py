@@ -144,7 +144,7 @@ def test_what_is_prepared_already_is_looked_at_without_being_read(
 ) -> None:
     at = prepared.prepare(FirstSymbol(), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(prepared, "sha256", lambda path: pytest.fail(f"{path} is hashed"))
+        patch.setattr(prepared, "checksum", lambda path: pytest.fail(f"{path} is hashed"))
         assert prepared.prepare(FirstSymbol(), tmp_path) == at
         damage(at / "val.y.npy")
         with pytest.raises(UserError, match=r"val\.y\.npy .*: remove .* and run again\.$"):

@@ -99,23 +99,25 @@ def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_ki
 
 
 def test_two_files_of_one_name_have_a_report_each_and_the_same_file_again_has_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few_arms(monkeypatch, steps=1, windows=(1,))
-    pages = []
+    pages, said = [], []
     for which in ("a", "b", "a"):
         file = tmp_path / which / "reviews.csv"
         file.parent.mkdir(exist_ok=True)
         file.write_text("body,stars\n" + "".join(f"{which} {i},{i % 2}\n" for i in range(40)))
         own = levelfield.OwnData(str(file), text="body", label="stars")
         places = {"runs_dir": tmp_path / "runs", "data": tmp_path / "data", "report_dir": tmp_path / "report"}
-        audited = levelfield.audit(own, "smoke", **places, device="cpu")
+        places |= {"device": "cpu", "say": said.append}
+        audited = levelfield.audit(own, "smoke", **places)
         small = {"baselines": "conv", "steps": 1, "seeds": 1, "width": 8, "depth": 1}
-        compared = levelfield.compare("dlr", [own], "scratch", "smoke", **small, **places, device="cpu")
-        pages.append((audited.files[0], compared.page))
+        compared = levelfield.compare("dlr", [own], "scratch", "smoke", **small, **places)
+        pages.append((audited.page, compared.page))
     assert pages[0] == pages[2] and not set(pages[0]) & set(pages[1])
     assert len({page.parent for pair in pages for page in pair}) == 4
     assert all(page.parent.parent == tmp_path / "report" for pair in pages for page in pair)
+    assert said[-1].startswith("2 of 2  own_reviews-") and not capsys.readouterr().out, "it prints nothing then"
 
 
 def test_windows_below_a_certified_range_score_exactly_one_half(

@@ -121,8 +121,8 @@ def test_logs_of_lm_evals_own_tasks_are_read(tmp_path: Path, name: str, task: An
         ("vt.jsonl", '{"a": 1}', "is neither a prediction file"),
         ("vt.jsonl", '{"a": 1}\nnot JSON', "let the evaluator write it again, or copy it again"),
         ("vt.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "add --length"),
-        ("samples_vt.jsonl", '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}', "samples_TASK_DATE"),
-        ("4096/pred/nothing.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "RULER has no task 'nothing'"),
+        ("samples_vt.jsonl", '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}', "does not say its task"),
+        ("4096/pred/nothing.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "called by no task of RULER"),
     ],
 )
 def test_files_that_are_something_else_are_said_so(tmp_path: Path, name: str, content: str, said: str) -> None:
@@ -151,7 +151,7 @@ def test_the_commands_write_tasks_and_a_report(
     app.main(["import", str(log), "--model", "org/toy"])
     rows = lines(Path("runs/ruler/toy-imported/rows.jsonl"))
     assert {row["value"] for row in rows if row["metric"] == "accuracy"} == {100.0}
-    assert {row["asked"] for row in rows} == {"read from lm-evaluation-harness's log of samples"}
+    assert {row["asked"] for row in rows} == {"lm-evaluation-harness, read from its log of samples"}
     assert Path("report/ruler-toy-imported/report.html").exists()
 
 
@@ -266,7 +266,7 @@ def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_sampl
     found = imported.read(log)
     assert [score(p.ruler_task, p.text, p.references).match for p in found] == [1.0, 1.0, 0.0]
     assert {(p.template, p.length, p.task) for p in found} == {("base-inspect", 700, SINGLE.name)}
-    assert imported.sentence(found) == {"base-inspect": "read from a log of Inspect"}
+    assert imported.sentence(found) == {"base-inspect": "Inspect, read from its log"}
     for content, why in (
         ({"samples": samples}, "no part 'eval'"),
         ({"eval": {}, "samples": []}, "has no answers"),

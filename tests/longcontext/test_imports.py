@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from levelfield.cli import app
 from levelfield.longcontext import imported
@@ -60,6 +61,57 @@ def test_files_whose_samples_would_replace_each_other_are_refused(tmp_path: Path
     with pytest.raises(UserError, match=r"answers to two questions as number 0 of niah_single_1 at 4096"):
         imported.read_all(paths)
     assert len(imported.read_all([paths[0], paths[0]])) == 1
+
+
+def test_a_folder_has_the_answers_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beside them, such as lm-eval's own results, is left alone."""
+    of_ruler(tmp_path / "a" / "off", {})
+    of_ruler(tmp_path / "a" / "off", {}, task="niah_single_2")
+    written(tmp_path / "a" / "off" / "4096" / "data" / "validation.jsonl", {"input": "x"})
+    of_lm_eval(tmp_path / "a" / "lm-eval" / "m", {**exported_doc(tmp_path), "index": 7})
+    written(tmp_path / "a" / "lm-eval" / "m" / "results_2026.json", {"results": {}})
+    monkeypatch.chdir(tmp_path)
+    app.main(["import", "a", "--model", "m"])
+    found = predictions(Path("runs/ruler/m-imported"))
+    assert sorted((p.task, p.index) for p in found) == [("niah_single_1", 0), ("niah_single_2", 0), ("walks_bfs", 7)]
+    monkeypatch.chdir(tmp_path / "a" / "off" / "4096" / "pred")
+    assert [path.name for path in imported.files_in(Path())] == ["niah_single_1.jsonl", "niah_single_2.jsonl"]
+
+
+def test_a_folder_with_nothing_to_read_is_told_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    of_ruler(tmp_path / "off", {})
+    Path("empty").mkdir()
+    kinds = ("RULER (4096/pred/vt.jsonl)", "lm-eval (samples_", "lighteval (details_", "Inspect (.eval)")
+    shown = refused(capsys, "import", "empty", "--model", "m")
+    assert "`levelfield export RUN_ID`" in shown and all(kind in shown for kind in kinds)
+    shown = refused(capsys, "import", "off", "empty", "--model", "m")
+    assert "empty has no answers of RULER" in shown and not Path("runs").exists()
+
+
+def test_the_answers_of_two_models_in_one_folder_are_refused(tmp_path: Path) -> None:
+    for name, text in (("a", " 7"), ("b", " 8")):
+        of_ruler(tmp_path / name, {"pred": text})
+    with pytest.raises(UserError, match=r"different answers to the same question as number 0 of niah_single_1 at 4096"):
+        imported.read_all(imported.files_in(tmp_path))
+    of_ruler(tmp_path / "b", {"pred": " 7"})
+    assert len(imported.read_all(imported.files_in(tmp_path))) == 1
+
+
+def test_a_prediction_file_that_does_not_say_all_is_told_the_fix_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(Path("vt.jsonl"), RECORD)
+    shown = refused(capsys, "import", "vt.jsonl", "--model", "m")
+    assert "add --length" in shown and "neither" not in shown and "Error" not in shown
+    app.main(["import", "vt.jsonl", "--model", "m", "--length", "4096"])
+    written(Path("x.jsonl"), RECORD)
+    assert "x.jsonl is called by no task of RULER: rename it" in refused(capsys, "import", "x.jsonl", "--model", "m")
+    written(Path("fwe.jsonl"), {"answer": "7"})
+    assert "neither a prediction file" in refused(capsys, "import", "fwe.jsonl", "--model", "m")
 
 
 def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from levelfield.longcontext.exported import export
 from levelfield.ruler import Bytes, Needle, Tracking, generate, score
 from levelfield.spec import UserError
 
-SAID = "read from lighteval's details"
+SAID = "lighteval, read from its details"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

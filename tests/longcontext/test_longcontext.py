@@ -238,7 +238,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--tasks", "niah_singel_1"), "niah_single_1"),
         (("--tasks", "qa_1"), "add --squad FILE"),
         (("--tasks", "walk"), "did you mean 'walks'?"),
-        (("--lengths", "4k"), "--lengths '4k' is no whole number"),
+        (("--lengths", "4kb"), "--lengths '4kb' is no whole number"),
         (("--lengths", "40"), "length"),
         (("--variant", "pure"), "no variant 'pure'"),
         (("--template", "meta-llama4"), "did you mean 'meta-llama3'"),

@@ -91,6 +91,31 @@ def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_
     assert [p.templates for p in pairings(tmp_path, tmp_path / "a")] == [("chat-own", "base")]
 
 
+@pytest.mark.parametrize(
+    ("label", "other"),
+    [
+        ("base-lm-eval", False),
+        ("base-inspect", False),
+        ("base-text", False),
+        ("own-lm-eval", True),
+        ("own-chat", True),
+        ("base-text-0a1b2c", True),
+        ("imported-ruler", True),
+    ],
+)
+def test_templates_are_said_to_differ_only_where_the_prompts_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], label: str, other: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, template in (("a", "base"), ("b", label)):
+        Path("runs/ruler", name).mkdir(parents=True)
+        Answers(Path("runs/ruler", name)).append(replace(answer(SINGLE, 1024, 0, " x"), template=template))
+    app.main(["report", "ruler", "a", "b"])
+    shown = capsys.readouterr().out
+    assert "in common" in shown
+    assert (f"base and b by {label}: differences are those of a model with its template" in shown) == other
+
+
 def test_answers_whose_logits_were_not_finite_are_told_of_on_the_page_and_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

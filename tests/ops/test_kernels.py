@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
+from levelfield.cli import listing
 from levelfield.ops import kernel_cases
 from levelfield.ops.arithmetic import Operations
 from levelfield.ops.attention.softmax import attend_window, naive_attend_window
@@ -390,3 +391,10 @@ def test_the_ledger_names_what_ran_in_any_phase_and_reads_phases_without_the_fie
     told = all_kernels([{"steps": 3}, first])
     assert "chunk_gated_delta_rule (off by" in told
     assert "RuntimeError no kernel image" in told
+
+
+def test_the_list_of_kernels_says_what_each_does_not_take() -> None:
+    told = {name.partition(" ")[0]: about for name, about in listing.kernels()}
+    assert "causal_conv1d_fn (not for inputs to start from, or other than 2 to 4 taps), fla" in told["short_conv"]
+    assert told["attend_window"].endswith("flex_attention (not for padding)")
+    assert told["decay_by_key"].endswith("candidates: fla chunk_gla")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from torch import Generator, nn
@@ -25,6 +25,17 @@ def test_settings_beside_a_name_are_refused(given: str, written: str):
     with pytest.raises(UserError) as refused:
         levelfield.compare(given, "recall", "scratch", "smoke", settings={"heads": 8})
     assert str(refused.value).endswith(f"write them into the name, '{written}'.")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_audit_takes_at_run_time_what_its_types_promise_and_no_more():
+    (promised,) = get_args(get_type_hints(levelfield.audit)["places"])
+    for name in get_type_hints(promised):
+        with pytest.raises(UserError, match="no_such_data"):
+            levelfield.audit("no_such_data", **{name: "x"})
+    for name in get_type_hints(Choices).keys() - get_type_hints(promised).keys():
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            levelfield.audit("no_such_data", **{name: None})
 
 
 def test_earlier_names_of_folders_warn_and_go_on_working():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from levelfield.pretrained import generate, load
 from levelfield.pretrained.checkpoints import mamba_ssm
 from levelfield.pretrained.language_model import LanguageModel
 from levelfield.pretrained.native_model import NativeModel
+from levelfield.pretrained.reference_bug import reproduce
 from levelfield.spec import UserError
 
 CASES = {"mamba2": BASE, "mamba2attn": HYBRID, "transformerpp": TRANSFORMER, "mamba": ODD}
@@ -72,6 +74,16 @@ def test_the_known_decode_bug_is_a_switch(tmp_path: Path) -> None:
     assert expected != correct
     ids = torch.tensor([prompts[0]])
     torch.testing.assert_close(mistaken.logits(ids), right.logits(ids), rtol=0, atol=0)
+
+
+def test_the_bug_changes_nothing_else_that_a_model_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(tmp_path / "hybrid", HYBRID, random_weights(HYBRID, seed=3))
+    monkeypatch.setattr(model.net, "model", replace(model.net.model, positions="learned", max_positions=99))
+    plain = replace(model, bos=(1,), eos=frozenset({2}), positions=2048)
+    mistaken = reproduce(plain)
+    told = [name for name, value in vars(LanguageModel).items() if isinstance(value, property)]
+    other = {name for name in told if getattr(mistaken, name) != getattr(plain, name)}
+    assert other == {"supports_mixed_lengths"} and mistaken.max_length == 99
 
 
 def test_only_the_hybrid_has_that_bug(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from levelfield.pretrained.decoding import Batching
 from levelfield.pretrained.memory import Memory, Place, predicted
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import UserError
-from levelfield.spec import memory as machine
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 
@@ -127,16 +126,3 @@ def test_the_command_refuses_before_it_loads(
     shown = capsys.readouterr().err
     assert "tiny takes about 66.8 MB (0.1 MB of them weights)" in shown
     assert "give shorter --lengths" in shown and shown.count("\n") == 1
-
-
-def test_the_memory_of_this_machine_is_that_of_its_container_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = memory.total(torch.device("cpu"))
-    assert whole > 10**8
-    (tmp_path / "max").write_text("max\n")
-    (tmp_path / "limit").write_text("1000\n")
-    monkeypatch.setattr(machine, "LIMITS", (tmp_path / "max", tmp_path / "none"))
-    assert memory.total(torch.device("cpu")) >= whole
-    monkeypatch.setattr(machine, "LIMITS", (tmp_path / "max", tmp_path / "limit"))
-    assert memory.total(torch.device("cpu")) == 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,13 @@ def test_every_place_has_the_score_that_the_answers_give() -> None:
             both = here & (test.slices["format"] == "essay")
             if both.any():
                 assert rows[f"length={length},depth={depth},format=essay"]["n"] == both.sum()
+
+
+def test_a_length_beyond_the_bound_takes_no_shorter_one_away() -> None:
+    run = a_run()
+    bounded = replace(run, model=replace(run.model, positions="learned", max_positions=50))
+    rows = list(Depths((2, 0.5), examples=12).measure(Within(run, 20), bounded, load))
+    assert {row.get("at", "").partition(",")[0] for row in rows} == {"length=20"}
 
 
 def test_only_needles_have_depths() -> None:

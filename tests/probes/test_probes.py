@@ -15,6 +15,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from torch import Generator, Tensor, nn
 
 from levelfield import probes, protocols
+from levelfield.evaluate import SplitScores, score_row
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
@@ -22,7 +23,10 @@ from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
+from levelfield.probes.extrapolation import Extrapolation
+from levelfield.report.cells import shown
 from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
+from levelfield.tasks.corpus import Corpus
 from levelfield.tasks.listops import ListOps
 
 TASK = FirstSymbol(length=40, classes=8)
@@ -140,6 +144,21 @@ def test_extrapolation_stops_at_the_bound():
     bounded = dataclasses.replace(MODEL, positions="learned", max_positions=100)
     rows = measure("extrapolation", bounded, oracle(model=bounded))
     assert {r.get("at") for r in rows} == {"length=40", "length=80"}
+
+
+def test_a_length_beyond_the_bound_takes_no_shorter_one_away():
+    bounded = dataclasses.replace(MODEL, positions="learned", max_positions=100)
+    net = Network(bounded, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    run = Run(TASK, bounded, protocols.scratch(recipe()), 0)
+    found = Extrapolation((4, 1, 2), examples=8).measure(net.eval(), run, lambda task: task.build(None))
+    assert {row.get("at") for row in found} == {"length=40", "length=80"}
+
+
+def test_every_share_is_a_fraction_and_so_shown_in_percent():
+    scores = SplitScores(np.full(4, 0.45), np.ones(4), np.ones(4, bool))
+    for task, metric in ((TASK, "accuracy"), (Corpus(), "step_accuracy")):
+        row = score_row(task, scores, "length=8")
+        assert row.get("metric") == metric and shown(row.get("value"), row.get("unit", ""), metric) == 45
 
 
 def test_locality_places_the_score_at_the_kernel():

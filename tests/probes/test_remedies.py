@@ -85,6 +85,10 @@ def test_rows_are_of_every_length_and_remedy_and_other_models_are_refused() -> N
     net = Network(MODEL, TASK.input, heads(ClassifySteps(), TASK), mask_flag=False, seed=3).eval()
     rows = list(Remedies((2, 4), examples=12).measure(net, run, lambda task: task.build(None)))
     assert [row.get("at") for row in rows] == [f"length={n},remedy={name}" for n in (48, 96) for name in NAMES]
+    short = _run(replace(MODEL, positions="learned", max_positions=50))
+    other = Network(short.model, TASK.input, heads(ClassifySteps(), TASK), mask_flag=False, seed=3).eval()
+    rows = list(Remedies((4, 2), examples=12).measure(other, short, lambda task: task.build(None)))
+    assert [row.get("at") for row in rows] == [f"length=48,remedy={name}" for name in NAMES]
     bounded = _run(replace(MODEL, mixers=(GMLP(8, bound=24),), causal=False))
     with pytest.raises(UserError, match="changes rotary attention over all steps: gmlp has none"):
         list(Remedies().measure(net, bounded, lambda task: {}))

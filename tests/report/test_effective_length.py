@@ -9,9 +9,10 @@ import pytest
 
 from levelfield.report import effective_length
 from levelfield.report.effective_length import BAR, average, holding, lines
-from levelfield.report.failures import Failure, chosen, section
+from levelfield.report.failures import chosen, section
 from levelfield.ruler import RULER
 from levelfield.spec import Row
+from levelfield.spec.failure import Failure
 
 
 def rows(by_length: dict[int, float], n: int = 500, tasks: tuple[str, ...] = effective_length.TASKS) -> list[Row]:

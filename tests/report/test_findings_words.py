@@ -124,11 +124,11 @@ def test_the_page_of_studies_has_the_numbers_of_the_rows() -> None:
 
 def test_the_middle_that_is_not_lost_is_counted_by_length() -> None:
     said = re.search(
-        r"; (\d+) are answered no, (\d+|none) of them at the training length and (\d+|none) beyond it", SECTIONS["7"]
+        r"; (\d+) are answered no, (\d+|none) of them at the training length and (\d+|none) beyond it", SECTIONS["8"]
     )
     assert said
     rows = re.findall(
-        r"^\| .* finds least in the middle (at|beyond) .* \| \*\*no\*\*", SECTIONS["7"], flags=re.MULTILINE
+        r"^\| .* finds least in the middle (at|beyond) .* \| \*\*no\*\*", SECTIONS["8"], flags=re.MULTILINE
     )
     assert [len(rows), rows.count("at"), rows.count("beyond")] == [
         int(count.replace("none", "0")) for count in said.groups()

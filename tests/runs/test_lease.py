@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +153,37 @@ def test_the_claim_of_a_killed_process_is_free_at_once(where: Path) -> None:
     process.communicate()
     with claim(where) as mine:
         assert mine is not None and mine.number == 2
+
+
+@pytest.mark.parametrize(
+    "read, signalled, free",
+    [
+        (FileNotFoundError, PermissionError, False),  # hidden by hidepid=2
+        (PermissionError, PermissionError, False),  # hidden by hidepid=1
+        (FileNotFoundError, ProcessLookupError, True),
+        (ProcessLookupError, ProcessLookupError, True),  # ended between opening and reading
+    ],
+)
+def test_a_process_that_the_system_hides_has_not_ended(
+    read: type[OSError], signalled: type[OSError], free: bool, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Owner("t", "node", claims.machine(), 2**22 + 1, "1", since=time.time())
+    (where / claims.FOLDER).mkdir(parents=True)
+    (where / claims.FOLDER / "1").write_text(Entry("held", other).to_json())
+
+    def hidden(error: type[OSError]) -> Callable[..., None]:
+        def fail(*_: object) -> None:
+            raise error(0, "hidden")
+
+        return fail
+
+    text = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, **how: hidden(read)() if path.name == "stat" else text(path, **how)
+    )
+    monkeypatch.setattr(os, "kill", hidden(signalled))
+    with claim(where) as mine:
+        assert (mine is not None) == free
 
 
 def test_what_was_committed_but_not_moved_is_moved_by_the_next_owner(

@@ -20,10 +20,11 @@ from levelfield.cli.app import main
 from levelfield.engine import restore
 from levelfield.engine.find import Source, choose, find_run
 from levelfield.engine.training import Job, attempt
-from levelfield.files import read_json, sha256, write_json
+from levelfield.files import read_json, write_json
 from levelfield.presets import by_name, efforts
 from levelfield.runs import claims, load_weights, share, store
 from levelfield.spec import Run, UserError, describe
+from levelfield.spec.contents import checksum
 from levelfield.spec.row_schema import row_schema
 
 PYTHON = {"string": str, "integer": int, "number": (int, float)}
@@ -213,7 +214,7 @@ def test_another_export_into_a_folder_leaves_what_its_owner_put_there(run: Path,
     (out / "NOTES.md").write_text("mine")
     (out / "probe-old-123456.jsonl").write_text("")
     manifest = read_json(out / share.MANIFEST)
-    manifest["files"]["probe-old-123456.jsonl"] = sha256(out / "probe-old-123456.jsonl")
+    manifest["files"]["probe-old-123456.jsonl"] = checksum(out / "probe-old-123456.jsonl")
     write_json(out / share.MANIFEST, manifest)
     (out / "rows.jsonl").write_text("{}\n")
     written = share.pack(run, out)
@@ -241,7 +242,7 @@ def _changed(packed: Path, file: str, text: str) -> None:
     """Changes a file of a packed folder, and what its manifest says of it."""
     (packed / file).write_text(text)
     manifest = read_json(packed / share.MANIFEST)
-    manifest["files"][file] = sha256(packed / file)
+    manifest["files"][file] = checksum(packed / file)
     write_json(packed / share.MANIFEST, manifest)
 
 

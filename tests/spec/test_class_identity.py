@@ -16,6 +16,7 @@ from repository import ROOT
 
 from levelfield.spec import UserError, class_identity
 from levelfield.spec.class_identity import identity
+from levelfield.spec.user_source import named_files
 
 MINE = """
 class Mine:
@@ -134,6 +135,19 @@ def test_an_attribute_that_is_called_like_a_global_refers_to_nothing() -> None:
     """`x.mean()` is no use of a global called `mean`, which a notebook may well have."""
     texts = [f"mean = np.full(3, {value})\ndef used(x): return x.mean()" for value in (1, 2)]
     assert identity(cell(texts[0]).Mine) == identity(cell(texts[1]).Mine)
+
+
+def test_a_name_that_a_closure_has_not_met_yet_refers_to_nothing() -> None:
+    """A task made inside a function, by whose code names are used that follow further down."""
+
+    class Own:
+        def build(self) -> str:
+            return later + "reviews.csv"
+
+    told = identity(Own)
+    assert named_files(Own()) == ()
+    later = "my "
+    assert identity(Own) != told
 
 
 def test_a_users_own_module_counts_by_what_is_used_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

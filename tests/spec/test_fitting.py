@@ -76,6 +76,42 @@ def test_two_things_that_fit_alone_and_not_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "line, root, files, none",
+    [
+        ("0::/job/step\n", "", ("memory.max", "memory.current", "inactive_file"), "max"),
+        ("0::/\n", "", ("memory.max", "memory.current", "inactive_file"), "max"),
+        (
+            "5:cpu:/elsewhere\n4:hugetlb,memory:/job/step\n0::/\n",
+            "memory",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            str(2**63 - 4096),
+        ),
+    ],
+)
+def test_memory_is_at_most_that_of_the_container_or_job_without_what_it_uses(
+    line: str, root: str, files: tuple[str, str, str], none: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of Slurm has no limit of its own, its job has; a container may see its own group alone, as the root."""
+    (tmp_path / "cgroup").write_text(line)
+    monkeypatch.setattr(memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    step = tmp_path / root / ("job/step" if "job" in line else "")
+    job = step.parent if "job" in line else step
+
+    def write(group: Path, limit: str) -> None:
+        group.mkdir(parents=True, exist_ok=True)
+        for name, content in zip((*files[:2], "memory.stat"), (limit, "700", f"anon 600\n{files[2]} 100"), strict=True):
+            (group / name).write_text(content)
+
+    write(step, none)
+    assert memory.total() > 10**8 < memory.free()
+    write(job, "1000")
+    assert (memory.total(), memory.free()) == (1000, 400)
+    write(job, "500")
+    assert memory.free() == 0
+
+
+@pytest.mark.parametrize(
     "error, words",
     [
         (MemoryError(), "Memory ends here: take a smaller batch"),

@@ -155,6 +155,8 @@ def test_at_length_scales_the_window() -> None:
         assert lengths.min() > 10 * factor and lengths.max() < 100 * factor and lengths.max() <= other.max_length
     assert task.at_length(100) == task
     assert replace(task, origin="official").at_length(200).origin == "generated"
+    with pytest.raises(UserError, match="train=0 is too small"):
+        task.at_length(200, examples=0)
     few = task.at_length(200, examples=7)
     assert (few.train, few.val, few.test) == (7, 7, 7)
     ListOps().at_length(8000).require_feasible()

@@ -18,7 +18,6 @@ import torch
 from levelfield.cli.app import main
 from levelfield.data import card as cards
 from levelfield.data import prepared
-from levelfield.files import sha256
 from levelfield.mixers import MIXERS
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
@@ -26,6 +25,7 @@ from levelfield.mixers.spade import SPADE
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
 from levelfield.spec import Block, Examples, MixerConfig, Model, SplitName, UserError
+from levelfield.spec.contents import checksum
 from levelfield.tasks._windows import same_windows
 from levelfield.tasks.reach import Reach, additive_votes
 
@@ -352,7 +352,7 @@ def test_verify_prints_the_certificate_and_finds_a_corrupted_file(
         main(command)
     assert "test.x.npy" in capsys.readouterr().out
     about = json.loads((at / prepared.MANIFEST).read_text())
-    about["arrays"]["test.x"]["sha256"] = sha256(path)  # of whoever made other arrays, and a manifest to them
+    about["arrays"]["test.x"]["sha256"] = checksum(path)  # of whoever made other arrays, and a manifest to them
     (at / prepared.MANIFEST).write_text(json.dumps(about))
     with pytest.raises(SystemExit):
         main(command)

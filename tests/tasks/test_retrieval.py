@@ -160,6 +160,13 @@ def test_defaults_are_the_printed_counts() -> None:
     assert [a.name for a in task.archives] == ["lra_release.gz"]
 
 
+def test_at_another_length_there_are_no_more_pairs_than_asked_for_and_than_there_are() -> None:
+    at = [SMALL.at_length(24, examples) for examples in (None, 2, 500)]
+    assert [(t.length, t.train, t.val, t.test) for t in at] == [(24, 3, 1, 2), (24, 2, 1, 2), (24, 3, 1, 2)]
+    with pytest.raises(UserError, match="a pair in every split"):
+        SMALL.at_length(24, 0)
+
+
 def refused(tmp_path: Path, train: bytes) -> str:
     plain(tmp_path)
     (tmp_path / "new_aan_pairs.train.tsv").write_bytes(train)

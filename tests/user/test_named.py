@@ -219,11 +219,16 @@ def test_classes_and_functions_that_share_an_inner_name_are_each_themselves(tmp_
     assert [mixer.label for mixer in mixers.values()] == ["stack", "three", "once", "twice"]
 
 
+@pytest.mark.parametrize("name", ["site-packages", "dist-packages"])
 def test_what_a_file_imports_from_elsewhere_is_part_of_it_unless_it_is_installed(
-    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As PYTHONPATH and editable installations have it; a relative import within it is followed too."""
-    installed = tmp_path / "site-packages"
+    """As PYTHONPATH and editable installations have it; a relative import within it is followed too.
+
+    Debian's own Python installs into dist-packages.
+    """
+    monkeypatch.delitem(sys.modules, "apart", raising=False)
+    installed = tmp_path / name
     (installed / "apart").mkdir(parents=True)
     (installed / "apart" / "__init__.py").write_text("SIZE = 1\n")
     (tmp_path / "experiments").mkdir()

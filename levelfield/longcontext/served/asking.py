@@ -27,7 +27,7 @@ from levelfield.longcontext.answers import Answers, append_lines, baseline_lines
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED, INEXACT, ways
 from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
-from levelfield.longcontext.served.client import Client, Refusal, Unanswered
+from levelfield.longcontext.served.client import Client, Refusal, Unanswered, Unfinished
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
 from levelfield.longcontext.served.replies import Reply
@@ -39,6 +39,7 @@ from levelfield.tokenizer import Tokenizer
 
 MOST_FAILURES = 3  # questions in a row without an answer, each after all its tries, after which nothing more is asked
 ROOM, ROOM_OF_TOKEN = 1 << 13, 16  # bytes of a stored answer at most, without what is written and for a token of it
+STORED = "What it answered is stored"
 SHORT = "Which number comes after 1, 2, 3?\nThe next number is"  # what nothing but a way of asking can be refused for
 
 
@@ -120,6 +121,7 @@ class _Asking:
         self.refusals: list[Refusal] = []  # of single questions
         self.answered = False  # any question, now or before
         self.works = False  # whether the server has answered a question since it last refused one
+        self.begun = False  # whether any was answered in this call
         self.error: UserError | OSError | None = None
 
     def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[Question]:
@@ -195,7 +197,7 @@ class _Asking:
         """Stores a reply, or notes why there is none. After too many failures nothing more is asked."""
         self.on_their_way.discard(question.key)
         if isinstance(result, Reply):
-            self.failures, self.works = 0, True
+            self.failures, self.works, self.begun = 0, True, True
             self.take(self.served.prediction(question, result), new=True)
         elif isinstance(result, Refusal):
             self.works = False
@@ -205,18 +207,20 @@ class _Asking:
             if len(self.refusals) >= MOST_FAILURES and not self.answered:
                 self.error = self.error or self.refusals[0]
         elif isinstance(result, UserError):
-            self.error = self.error or result
+            self.error = self.error or self._after(result)
         elif isinstance(result, Unanswered):
             self.failures += 1
             self.left.append(_without_answer(question.sample, str(result)))
             if self.failures >= MOST_FAILURES:
-                url = self.served.client.address.url
-                self.error = self.error or UserError(
-                    f"{url} does not answer any more ({result}). What it answered is stored: run the same command "
-                    "again to continue."
-                )
+                url, again = self.served.client.address.url, "run the same command again to continue."
+                said = f" any more ({result}). {STORED}: {again}" if self.begun else f" ({result}): {again}"
+                self.error = self.error or Unfinished(f"{url} does not answer{said}")
         else:
             raise result
+
+    def _after(self, error: UserError) -> UserError:
+        """Returns the error as one after which something is left to do, where this call had answers before it."""
+        return Unfinished(f"{error} {STORED}.") if self.begun else error
 
 
 def evaluate(
@@ -229,8 +233,8 @@ def evaluate(
     """Asks for the answers that `folder` does not have yet, and returns the samples without one.
 
     evaluations: as `Served.put` makes them. at_once: how many questions are on their way at most. Raises UserError
-    where the server refuses all that is asked or has stopped answering, and OSError where the disk is full; what was
-    answered until then is stored.
+    where the server refuses all that is asked, Unfinished where it fails or refuses after it has begun to answer, and
+    OSError where the disk is full; what was answered until then is stored.
     """
     asking = _Asking(served, folder, on_prediction)
     with Crew(at_once, asking.ask) as crew:
@@ -245,7 +249,9 @@ def evaluate(
     if asking.error:
         raise asking.error
     if asking.left and len(asking.left) == sum(each.prompts for each in evaluations):
-        raise next(iter(asking.refusals), UserError(f"No question has an answer. {asking.left[0].why}"))
+        late = next((one for one in asking.left if one.unanswered), None)
+        kind = Unfinished if late else UserError
+        raise next(iter(asking.refusals), kind(f"No question has an answer. {(late or asking.left[0]).why}"))
     leave_out(folder, evaluations, asking.left)
     return asking.left
 

@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
 from urllib.parse import urlsplit
 
-from levelfield.files import shortened
+from levelfield.files import abridged
 from levelfield.longcontext.served.replies import BrokenReply, Reply, read
 from levelfield.longcontext.served.way import most_tokens
 from levelfield.longcontext.served.words import (
@@ -83,7 +83,7 @@ class Address(NamedTuple):
 def no_address(text: str, error: Exception) -> UserError:
     """Returns why an address can be none."""
     why = "a part of the host's name is empty or too long" if isinstance(error, UnicodeError) else str(error)
-    return UserError(f"{printable(shortened(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
+    return UserError(f"{printable(abridged(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
 
 
 class Listed(NamedTuple):
@@ -100,8 +100,9 @@ class Patience:
     """How long to wait for a reply, how often to try again, and after which pauses, all in seconds.
 
     timeout: from the request to the end of its reply. A connection that falls silent after the reply has begun is left
-    when it has been silent for as long again, at the latest. first, longest: the pauses before the second try and at
-    most; each is twice as long as the one before, less a random part so that threads do not come back together.
+    when it has been silent for as long again, at the latest. Before the body, this holds for each piece of the headers
+    that arrives. first, longest: the pauses before the second try and at most; each is twice as long as the one
+    before, less a random part so that threads do not come back together.
     """
 
     tries: int = 8
@@ -116,6 +117,14 @@ class Patience:
 
 class Unanswered(Exception):
     """Raised for a question that is still without an answer after all tries; its text is the last reason."""
+
+
+class Unfinished(UserError):
+    """Raised where a server fails that had begun to answer, or that may answer later: the same command continues."""
+
+
+class Nobody(UserError):
+    """Raised where no server answers at an address."""
 
 
 class Refusal(UserError):
@@ -150,7 +159,7 @@ class Client:
         limits = self.http.Limits(max_connections=self.connections, max_keepalive_connections=self.connections)
         self.inner = self.http.Client(headers=headers, limits=limits)
         self._lock, self._hold = threading.Lock(), 0.0
-        self.tried_again = 0
+        self.tried_again, self.works = 0, False  # works: whether it has answered a question
 
     def __enter__(self) -> Client:
         return self
@@ -160,7 +169,9 @@ class Client:
 
     def answer(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
-        return self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        found = self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
+        self.works = True
+        return found
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
@@ -174,7 +185,7 @@ class Client:
         return list(self.listed().models)
 
     def listed(self) -> Listed:
-        """Returns the models that the server names, or why it names none. Raises UserError where no server answers."""
+        """Returns the models that the server names, or why it names none. Raises Nobody where no server answers."""
         return self._listed(self.address.url)
 
     def check_path(self) -> None:
@@ -193,7 +204,7 @@ class Client:
         except self.http.InvalidURL as error:
             raise no_address(url, error) from error
         except self.http.TransportError as error:
-            raise UserError(
+            raise Nobody(
                 f"No server answers at {self.address.url} ({reason(error, self.key)}): start it, or mend the address."
             ) from error
         except self.http.DecodingError as error:
@@ -265,7 +276,9 @@ class Client:
             return found.json()
         except (ValueError, RecursionError):
             if why := no_answer(self.address.url, found, self.key):
-                raise UserError(why)
+                if not self.works:
+                    raise UserError(why)
+                raise _Later(f"no answer, but: {words(found, self.key)}")  # as of a gateway whose server is busy
             raise _Later("a reply that is cut off")
 
     def _whole(self, found: Any) -> Reply:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, final
 from zlib import crc32
 
-from levelfield.longcontext.served.client import Client, Unanswered
+from levelfield.longcontext.served.client import Client, Unanswered, Unfinished
 from levelfield.spec import UserError
 from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer, find_bos_ids
 
@@ -67,7 +67,7 @@ class ServerTokenizer(SlowTokenizer):
                 try:
                     if made._asked("One of the words", tries=1):
                         return made
-                except (UserError, Unanswered):
+                except UserError:
                     continue
         return None
 
@@ -79,7 +79,13 @@ class ServerTokenizer(SlowTokenizer):
         raise UserError("The server's tokenizer only encodes: name the model's own --tokenizer.")
 
     def _asked(self, text: str, tries: int | None = None, special: bool = False) -> tuple[int, ...]:
-        found = self.client.post(self.url, {**self.fields, self.flag: special, self.word: text}, tries)
+        try:
+            found = self.client.post(self.url, {**self.fields, self.flag: special, self.word: text}, tries)
+        except Unanswered as why:
+            raise Unfinished(
+                f"{self.url} does not count tokens any more ({why}): run the same command again to continue, or name "
+                "the model's own --tokenizer."
+            ) from why
         tokens = found.get("tokens") if isinstance(found, dict) else None
         if not isinstance(tokens, list) or not all(isinstance(i, int) for i in tokens):
             raise UserError(f"{self.url} gives no ids: name the model's own --tokenizer, or --tokenizer {APPROXIMATE}.")
@@ -109,9 +115,13 @@ def tokenizer_here(name: str) -> Tokenizer:
     if name == "bytes" and not Path(name).exists():
         return Bytes()
     from levelfield.pretrained.locate import resolve_model_path
+    from levelfield.pretrained.optional import Missing
     from levelfield.pretrained.tokenizers.read import read_tokenizer
 
-    return read_tokenizer(resolve_model_path(name, weights=False))
+    try:
+        return read_tokenizer(resolve_model_path(name, weights=False))
+    except Missing as missing:
+        raise UserError(f"{missing} Or let lengths be approximate: --tokenizer {APPROXIMATE}.") from missing
 
 
 def is_exact(tokenizer: Tokenizer) -> bool:

@@ -21,6 +21,7 @@ SAID = ("error", "message", "detail")
 ENDPOINTS = ("/chat/completions", "/completions", "/models")
 TRANSIENT = (408, 409, 425, 429)
 PASSING = re.compile(r"overload|rate.?limit|time.?out|unavailable|server.?error|too many|try again|busy", re.IGNORECASE)
+PAGE = ("<!doctype", "<html")  # how a web page begins
 TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -69,7 +70,7 @@ def _said(said: Any, key: str | None) -> str:
 
 def is_page(found: Any) -> bool:
     """Returns whether a reply is a web page."""
-    return "html" in found.headers.get("content-type", "") or found.text.lstrip()[:9].lower() in ("<!doctype", "<html>")
+    return "html" in found.headers.get("content-type", "") or found.text.lstrip()[:9].lower().startswith(PAGE)
 
 
 def no_answer(url: str, found: Any, key: str | None) -> str | None:

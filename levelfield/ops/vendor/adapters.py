@@ -320,7 +320,7 @@ _SIMPLE_GLA = Kernel(FLA, "fla.ops.simple_gla", "chunk_simple_gla", _simple_gla)
 _GLA = Kernel(FLA, "fla.ops.gla", "chunk_gla", _gla)
 _RWKV6 = Kernel(FLA, "fla.ops.rwkv6", "chunk_rwkv6", _rwkv6)
 _RWKV7 = Kernel(FLA, "fla.ops.rwkv7", "chunk_rwkv7", _rwkv7)
-_DELTA = Kernel(FLA, "fla.ops.delta_rule", "chunk_delta_rule", _delta, takes=_plain_delta, limits="decays, and float32")
+_DELTA = Kernel(FLA, "fla.ops.delta_rule", "chunk_delta_rule", _delta, takes=_plain_delta, limits="decays or float32")
 _GATED_DELTA = Kernel(FLA, "fla.ops.gated_delta_rule", "chunk_gated_delta_rule", _gated_delta)
 _SELECTIVE_SCAN = Kernel(
     "mamba-ssm",
