@@ -74,7 +74,7 @@ def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress
     else:
         measure, unjudged = correlated.mark(flags, splits, progress)
     near = _counts(flags, {split: len(examples) for split, examples in splits.items()})
-    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure, unjudged)
+    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure, unjudged=unjudged)
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:
