@@ -295,11 +295,14 @@ def _panel(
         end_labels(axes, named, at)
 
 
+BESIDE = 1.8  # inches that labels on both sides of a panel take
+
+
 def _make_room(axes: Axes, x: float, letters: int) -> None:
     """Moves the left end of the axis so far away that text of so many letters fits to the left of x."""
     place, figure = axes.get_subplotspec(), axes.get_figure(root=True)
     assert place is not None and figure is not None
-    width = 0.58 * figure.get_size_inches()[0] / place.get_gridspec().ncols  # the rest is for labels on both sides
+    width = figure.get_size_inches()[0] / place.get_gridspec().ncols - BESIDE
     wanted = min(0.6, (0.15 + 0.068 * letters) / width)
     scale = axes.xaxis.get_transform()
     low, here, high = scale.transform([axes.get_xlim()[0], x, axes.get_xlim()[1]])
