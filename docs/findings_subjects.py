@@ -18,8 +18,8 @@ from types import ModuleType
 import by_operator
 import findings_summary as summary
 import leads
+import never_stopped
 import reach_figure
-import whole
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
@@ -92,8 +92,8 @@ SUBJECTS = (
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
         "An arm from scratch that reaches the self-pretrained one at some other rate or schedule.",
-        short=whole.short,
-        lead=whole.lead,
+        short=never_stopped.short,
+        lead=never_stopped.lead,
     ),
     Subject(
         "Where labels are scarce",

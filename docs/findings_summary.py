@@ -98,7 +98,7 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
     """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, and whether
     the Transformer comes closer to S4.
 
-    whole: also the interval of a lift, and what was used of that allowance.
+    whole: also the interval of a lift.
     """
     table, answers = Table.of(found.results.rows), _answers(found)
     lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
@@ -291,13 +291,11 @@ def counting_in_short(found: Answer) -> str:
 def _at_longest(found: Answer, learnt: str, layout: str) -> str:
     made = shown.recall(found)
     answers = made.falls(found, last := made.longest // made.trained)
-    able = [arms[made.trained].median for arms in made.cells.values()]
-    range_ = (
-        f" ({min(able):.0f} to {max(able):.0f} % right in the harder {layout})" if max(able) - min(able) > 1 else ""
-    )
+    scores = [arms[made.trained].median for arms in made.cells.values()]
+    apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout})"
     return (
-        f"{len(answers)} models learnt to {learnt} {made.trained} words{range_}. At {last} times that length, "
-        f"{_fallen(answers, layout)}"
+        f"{len(answers)} models learnt to {learnt} {made.trained} words"
+        f"{apart if max(scores) - min(scores) > 1 else ''}. At {last} times that length, {_fallen(answers, layout)}"
     )
 
 
@@ -361,12 +359,12 @@ def reach(found: Answer, whole: bool = True) -> str:
         f" Asked at twice that range, without more training, {far} still have {100 * PASSED:.0f} %, and at four times "
         f"{farther} (medians)."
     )
-    told_whole = f"{luck if lucky else ''}{further if twice and four else ''}"
+    more = f"{luck if lucky else ''}{further if twice and four else ''}"
     return (
         f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
         f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
-        f"{told_whole if whole else ''}"
+        f"{more if whole else ''}"
     )
 
 

@@ -214,18 +214,16 @@ class Contrast:
         trained = [(weight, arm) for weight, arm in self.terms if arm.trained]
         if self.paired:
             trained = [(1.0, Seeds(self.by_seed))]
-        spreads = [(weight, arm, *self._spread(arm)) for weight, arm in trained]
-        parts = [(weight**2 * spread / len(arm.values), degrees) for weight, arm, spread, degrees in spreads]
+        least, known = self.scatter.deviation**2, self.scatter.degrees
+        parts = [
+            (weight**2 * max(arm.variance, least) / len(arm.values), max(len(arm.values) - 1, known))
+            for weight, arm in trained
+        ]
         total = sum(part for part, _ in parts)
         if not total:
             return 0.0
         degrees = total**2 / sum(part**2 / count for part, count in parts)
         return t_quantile(level, max(1.0, math.floor(GRID * degrees) / GRID)) * math.sqrt(total)
-
-    def _spread(self, arm: Seeds) -> tuple[float, float]:
-        """Returns the variance between seeds that an arm is taken to have, and its degrees of freedom."""
-        known = max(len(arm.values) - 1, self.scatter.degrees)
-        return max(arm.variance, self.scatter.deviation**2), known
 
     def _separate(self, level: float) -> int:
         """Exact for any law of scores: all seeds of one arm above all of the other, with enough of them."""
