@@ -3,7 +3,8 @@
     for line in lines(runs, Path("data")):
         print(line)
 
-    All 30 runs: 40.2 TFLOP; one after another some 25 min on cpu, or 0.0001 GPU-hours at 100 TFLOP/s
+    All 30 runs: at most 40.2 TFLOP; one after another some 25 min on cpu, or 0.0001 GPU-hours at 100 TFLOP/s
+    That is with every step of every phase. 10 runs end a phase once that its validation stops improving ...
     Most memory: attention · scratch on listops, some 0.1 GB (weights, gradients, two moments, a batch's activations)
 
 Time and memory come from training passes, forward and backward, on a made-up batch: as large as the recipe's where that
@@ -264,11 +265,18 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     whole, spent = (sum(v * n for v, n in parts if v is not None) for parts in (flops, seconds))
     unknown = sum(n for v, n in flops if v is None)
     beside = f", and {unknown} whose steps depend on data that is not there" if unknown else ""
+    early = sum(any(phase.recipe.may_end_early for phase in run.protocol.phases) for run in runs)
     yield ""
     yield (
-        f"All {len(runs)} runs{beside}: {plan.flops(whole)}; one after another some {duration(spent)} on "
-        f"{device} (measured on one batch{part}), or {figures(whole / GPU / 3600)} GPU-hours at 100 TFLOP/s (assumed)"
+        f"All {len(runs)} runs{beside}: {'at most ' * bool(early)}{plan.flops(whole)}; one after another some "
+        f"{duration(spent)} on {device} (measured on one batch{part}), or {figures(whole / GPU / 3600)} GPU-hours at "
+        "100 TFLOP/s (assumed)"
     )
+    if early:
+        yield (
+            f"That is with every step of every phase. {early} runs end a phase once that its validation stops "
+            "improving or is as good as can be, often after a small part of its steps."
+        )
     known = {arm: f.memory for arm, f in found.items() if f.memory is not None}
     if known:
         most = max(known, key=lambda arm: known[arm])

@@ -42,7 +42,7 @@ class Trial:
 
     def recipe_of(self, run: Run, trials: int) -> Run:
         """Returns a run of its arm with this recipe. trials: how many were tried."""
-        return with_recipe(run, self.lr, self.weight_decay, trials, run.seed)
+        return replace(run, protocol=run.protocol.at_rates(self.lr, self.weight_decay, trials))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _trials(run: Run, search: Search) -> tuple[Trial, ...]:
 
 def _tried(run: Run, factors: tuple[float, float], search: Search) -> Run:
     """Returns the run as a trial: at the seed of trials, for the share of its budgets that the search has."""
-    made = with_recipe(run, *factors, search.trials, SEED)
+    made = replace(run, protocol=run.protocol.at_rates(*factors, search.trials), seed=SEED)
     if search.share == 1:
         return made
     phases = tuple(replace(each, recipe=_shortened(each.recipe, search.share)) for each in made.protocol.phases)
@@ -204,20 +204,3 @@ def _shortened(recipe: Recipe, share: float) -> Recipe:
     after = recipe.patience_after
     parts = {"budget": recipe.budget, **({"patience_after": after} if after else {})}
     return replace(recipe, **{name: replace(whole, value=share * whole.value) for name, whole in parts.items()})
-
-
-def with_recipe(run: Run, lr: float, weight_decay: float, trials: int, seed: int) -> Run:
-    """Returns the run with its rates multiplied in every phase. trials: how many recipes were tried for it."""
-    phases = tuple(
-        replace(
-            phase,
-            recipe=replace(
-                phase.recipe,
-                lr=lr * phase.recipe.lr,
-                weight_decay=weight_decay * phase.recipe.weight_decay,
-                tuning_trials=trials,
-            ),
-        )
-        for phase in run.protocol.phases
-    )
-    return replace(run, protocol=replace(run.protocol, phases=phases), seed=seed)

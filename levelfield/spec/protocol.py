@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -98,3 +98,12 @@ class Protocol:
     def causal(self) -> bool:
         """Whether any phase needs a causal model."""
         return any(p.objective.direction == "causal" for p in self.phases)
+
+    def at_rates(self, lr: float = 1.0, weight_decay: float = 1.0, trials: int = 1) -> Protocol:
+        """Returns the protocol with its rates multiplied in every phase. trials: how many recipes were tried."""
+
+        def tuned(recipe: Recipe) -> Recipe:
+            decay = weight_decay * recipe.weight_decay
+            return replace(recipe, lr=lr * recipe.lr, weight_decay=decay, tuning_trials=trials)
+
+        return replace(self, phases=tuple(replace(phase, recipe=tuned(phase.recipe)) for phase in self.phases))

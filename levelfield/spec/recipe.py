@@ -93,6 +93,11 @@ class Recipe:
         self._check_steps()
         self._check_ends()
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether validation may end training before the budget is spent."""
+        return self.patience is not None or self.enough is not None
+
     def _check_steps(self) -> None:
         """Raises UserError for numbers by which no step, or a step away from the goal, would be taken."""
         if not isinstance(self.batch, int):

@@ -50,14 +50,7 @@ def _whole(name: str, effort: Effort) -> Iterator[Protocol]:
 def _pretrained(name: str, effort: Effort) -> Protocol:
     """Returns the arm of `amos2025_small` at the rate that its trials chose on reviews."""
     _, after = before_and_after(name, effort)
-    trials = efforts.SEARCH.trials
-    return replace(
-        after,
-        phases=tuple(
-            replace(phase, recipe=replace(phase.recipe, lr=FASTER * phase.recipe.lr, tuning_trials=trials))
-            for phase in after.phases
-        ),
-    )
+    return after.at_rates(lr=FASTER, trials=efforts.SEARCH.trials)
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -62,6 +62,16 @@ def test_a_plan_says_totals_time_gpu_hours_and_memory(here: Path, capsys: pytest
     assert "Most memory: " in said and "What all arms of " in said and "lr " in said.partition("share:")[2]
 
 
+def test_a_plan_says_which_runs_may_end_before_their_last_step(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "reach", "--effort", "smoke"])
+    said = capsys.readouterr().out
+    count = len(find.load_study("reach").runs("smoke"))
+    assert f"All {count} runs: at most " in said and f" {count} runs end a phase once that its validation " in said
+    toys.write(here / "toys.py", runs=1)
+    main(["plan", "toys.py"])
+    assert "at most" not in (said := capsys.readouterr().out).partition("All 1 runs")[2] and "end a phase" not in said
+
+
 @pytest.mark.parametrize(("seeds", "shown"), [(1, "1: 0"), (3, "3: 0 1 2"), (12, "12: 0 to 11")])
 def test_many_seeds_are_told_by_the_first_and_the_last(
     here: Path, capsys: pytest.CaptureFixture[str], seeds: int, shown: str
