@@ -7,7 +7,7 @@ no_python = '$(PYTHON)' not found: install Python 3.11 or newer, or name one wit
 set_up = command -v "$(PYTHON)" >/dev/null || { echo "$(no_python)"; exit 1; }; "$(PYTHON)" .ci/setup.py
 peers_only = .venv-peers/bin/python -m pytest -m "peers and not gpu"
 
-.PHONY: help setup demo test slow peers slurm lint format types check pages docs clean
+.PHONY: help setup demo test slow peers browser slurm lint format types check pages docs clean
 
 help:  ## what this file can do
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ slow: setup  ## the slow tests too
 peers:  ## the tests beside other packages, such as transformers, Ray and lm-eval, in an environment of their own
 	@$(set_up) --peers
 	@$(peers_only) -n $(WORKERS) --dist worksteal || { echo "What failed is tried once more, by itself:"; $(peers_only) --lf --lfnf none; }
+
+browser: setup  ## the tests that open pages in an installed Chromium or Chrome; skipped elsewhere
+	@$(RUN) pytest -m browser tests/report tests/longcontext tests/test_website.py
 
 slurm: setup  ## the tests on a real Slurm of two nodes on this machine, as root with Debian's slurm-wlm; skipped elsewhere
 	@$(RUN) pytest -m slow tests/engine/test_real_slurm.py
