@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from levelfield.spec import Numerics, Row
@@ -31,7 +32,7 @@ def around(middle: float, spread: Sequence[float]) -> list[float]:
 
 @pytest.mark.parametrize(
     ("lower", "spread", "decided", "seen"),
-    [(0.3, CLOSE, 1, 1), (8.0, CLOSE, -1, -1), (-8.0, CLOSE, -1, -1), (0.3, WIDE, 0, 1)],
+    [(0.3, CLOSE, 1, 1), (8.0, CLOSE, -1, -1), (-8.0, CLOSE, -1, -1), (2.5, CLOSE, 0, 1)],
 )
 def test_scores_in_both_precisions_are_alike_apart_or_undecided(
     lower: float, spread: Sequence[float], decided: int, seen: int
@@ -41,6 +42,29 @@ def test_scores_in_both_precisions_are_alike_apart_or_undecided(
     found = precision.findings(rows(scores))
     assert [(each.decided, each.seen) for each in found] == [(decided, seen)] * 2
     assert f"{-lower:+.1f} points (95 % interval" in precision.verdict(rows(scores))
+
+
+def test_seeds_are_compared_one_by_one() -> None:
+    """Seeds far apart hide nothing where both precisions move together, and all where they do not."""
+    scores = {name: around(50.0, WIDE) for name in precision.MIXERS}
+    together = scores | {name + precision.ROUNDED: around(50.3, WIDE) for name in precision.MIXERS}
+    assert [each.decided for each in precision.findings(rows(together))] == [1, 1]
+    crossed = scores | {name + precision.ROUNDED: around(50.3, WIDE[::-1]) for name in precision.MIXERS}
+    assert [each.decided for each in precision.findings(rows(crossed))] == [0, 0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_at_the_margin_few_reports_say_within_or_beyond_it(sign: int) -> None:
+    """Of 300 reports on pairs at the margin, by normal scatter between seeds and binomial test examples."""
+    draw, erring = np.random.default_rng(0), 0
+    for _ in range(300):
+        scores: dict[str, list[float]] = {}
+        for name in precision.MIXERS:
+            truth = draw.normal(50.0, 2.0, 3)
+            pair = {name: truth, name + precision.ROUNDED: truth + sign * precision.MARGIN + draw.normal(0.0, 1.0, 3)}
+            scores |= {arm: list(draw.binomial(5_000, mine / 100) / 50) for arm, mine in pair.items()}
+        erring += any(each.decided for each in precision.findings(rows(scores)))
+    assert erring <= 0.05 * 300
 
 
 def test_nothing_is_said_of_a_mixer_that_did_not_learn_or_was_not_run() -> None:
