@@ -12,7 +12,7 @@ are level lines to compare with. Rows that also name a layer make one line for e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -183,10 +183,22 @@ def _lines(
             along.append(Line(model, protocol, points, beside[model, protocol], led))
         else:
             level[model, protocol] = median(_scores(by_x["all"])), anchors["all"]
-    # A single point is no curve, and what was never varied under a protocol is no yardstick for it.
-    varied = {line.protocol for line in along if len(line.points) > 1}
-    kept = tuple(line for line in along if line.protocol in varied)
-    return Lines(kept, {name: v for name, v in level.items() if name[1] in varied}, tuple(rules))
+    return Lines(tuple(along), level, tuple(rules))
+
+
+def _varied(panels: Mapping[str, Lines]) -> dict[str, Lines]:
+    """Returns what is worth a panel: a single point is no curve, and what was never varied under a protocol is no
+    yardstick for it. What is varied on one task may be a single point beside it on another."""
+    varied = {line.protocol for lines in panels.values() for line in lines.along if len(line.points) > 1}
+    kept = {
+        task: replace(
+            lines,
+            along=tuple(line for line in lines.along if line.protocol in varied),
+            level={name: value for name, value in lines.level.items() if name[1] in varied},
+        )
+        for task, lines in panels.items()
+    }
+    return {task: lines for task, lines in kept.items() if lines.along}
 
 
 def _scores(by_run: Mapping[str, Row]) -> tuple[float, ...]:
@@ -198,7 +210,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
     split alone have a mark there; on any other axis they are level lines."""
     tasks = dict.fromkeys(r.get("task", "") for r in results.rows)
     panels = {t: lines_along(results, t, axis, metric, printed, arms=cells.arms) for t in tasks}
-    found = {t: lines for t, lines in panels.items() if lines.along}
+    found = _varied(panels)
     if not found:
         return None
     names = [n for p in found.values() for n in [*((x.model, x.protocol) for x in p.along), *p.level]]

@@ -1,7 +1,7 @@
 """Makes the HTML page: one file that loads nothing and needs no JavaScript, for light, dark and small screens and
 paper. Where there is JavaScript, tables are sorted by their headings, and long ones are filtered (`page.js`).
 
-It answers in this order: what came out, what was claimed, the numbers with what they cost, the figures, what differs
+It answers in this order: what came out, what was claimed, the figures, the numbers with what they cost, what differs
 between the arms, what failed, how every number was made, and the rows that it was made from.
 """
 
@@ -93,7 +93,7 @@ class PageData:
 def page(data: PageData) -> str:
     """The whole document."""
     study = data.study
-    sections = [_top(data), _scores(data), _figures(data.figures), _arms(data)]
+    sections = [_top(data), _figures(data.figures), _scores(data), _arms(data)]
     sections += [_tuning(data), _cost(data.cost), _failures(data), _method(), _sources(data)]
     anchors = _cited(data)
     others = (tuning.lists(data.results), printed_lists.drawn(anchors))
@@ -152,7 +152,7 @@ def _top(data: PageData) -> str:
     claim = f'<p class="claim">Claim: {prose(study.claim)}</p>' if data.verdict else ""
     different = "Knowingly different from the printed experiment:" if study.published else "Keep in mind:"
     deviations = f"<p>{different}</p>" + _list(study.deviations)
-    links = (("scores", "Scores"), ("figures", "Figures"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
+    links = (("figures", "Figures"), ("scores", "Scores"), ("arms", "Arms"), ("cost", "Cost"), ("method", "Method"))
     links += (("rows", "Rows"),)
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     size = ' class="long"' if len(plain(lead)) > 110 else ""

@@ -91,6 +91,17 @@ def test_curve_takes_its_place_from_row_or_model():
     assert again.along[0].points == conv.points and again.level == lines.level
 
 
+def test_a_single_point_is_drawn_beside_a_task_on_which_the_axis_is_varied() -> None:
+    """As in the demo, whose local task has one kernel beside attention and whose other task has two."""
+    _, results = fixtures.locality()
+    others = {run for run, arm in arms_of(results).items() if arm.task == "image" and arm.variant[7:] not in ("", "5")}
+    beside = replace(results, rows=[row for row in results.rows if row.get("run") not in others])
+    alone = replace(beside, rows=[row for row in beside.rows if row.get("task") == "image"])
+    drawn, nothing = (axis_curves.curve(r, gather(r, "accuracy"), "kernel", "accuracy") for r in (beside, alone))
+    assert (drawn.alt if drawn else "") == "Test accuracy against kernel on listops, image."
+    assert (nothing.alt if nothing else "") == ""
+
+
 def test_a_probe_may_name_what_it_draws_without_renaming_its_run() -> None:
     probed = Row(run="a", task="t", model="conv", protocol="scratch", at="kernel=5", value=0.5)
     own = Row(run="a", task="t", model="conv5", protocol="scratch", value=0.5)
