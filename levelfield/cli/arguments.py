@@ -210,7 +210,7 @@ class CompareOptions:
     """The arms of a comparison and what they share.
 
     Args:
-        tasks: names of tasks (default: listops recall pathfinder), or standard: recall, words, reach and listops; or
+        tasks: names of tasks (default: listops recall pathfinder), or standard: recall, words, reach and digits; or
             mad: the six of MAD
         protocols: names of protocols (default: scratch spt_masked)
         baselines: names of mixers (default: attention s4 conv)

@@ -94,7 +94,8 @@ def metadata(task: Task, at: Path, published: Publication = NOT_YET) -> dict[str
     """Returns the description of a prepared folder. Raises UserError for a damaged manifest, and for a wrong date."""
     published.check()
     known, splits = prepared.manifest(at), prepared.read(at)
-    generated = not (task.archives or known.get("files") or task.reads)
+    licensed = task.licence not in ("", OURS)  # by others, whose data it is
+    generated = not (task.archives or known.get("files") or task.reads or licensed)
     ours = generated and type(task).__module__.startswith("levelfield.tasks.")
     arrays = {name: array for split in SPLITS for name, array in prepared.columns(split, splits[split])}
     return {

@@ -251,9 +251,9 @@ TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
 TASKS = ("listops", "recall", "pathfinder")
 """What a comparison takes when nothing else is said."""
 
-STANDARD = ("recall", "words", "reach", "listops")
-"""Recall, state tracking, certified range and a language of nested operations: one task of each, none of which needs
-files."""
+STANDARD = ("recall", "words", "reach", "digits")
+"""Recall, state tracking, certified range and natural data, handwritten digits: one task of each, none of which needs a
+download."""
 
 MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "compression")
 """The synthetic tasks of MAD (Poli et al. 2024) but for selective copying, at `paper` with its sizes."""

@@ -384,7 +384,7 @@ def test_results_of_a_study_never_run(tmp_path: Path):
 
 def test_the_standard_tasks_have_one_name() -> None:
     names = comparison.chosen_tasks(Options(("standard", "listops", "parity")))
-    assert names == ("recall", "words", "reach", "listops", "parity")
+    assert names == ("recall", "words", "reach", "digits", "listops", "parity")
     assert comparison.chosen_tasks(Options()) == efforts.TASKS
     six = comparison.chosen_tasks(Options(("mad", "compression")))
     assert len(six) == 6 and all(efforts.named(name, "smoke").name == name for name in six)
