@@ -213,7 +213,7 @@ def _options(
 ) -> Options:
     """Returns what is compared. Raises UserError for what is neither a name nor a task, protocol or mixer."""
     return Options(
-        tasks=tuple(repr(each) if isinstance(each, OwnData) else _task(each) for each in _listed(tasks)),
+        tasks=tuple(repr(each.pinned()) if isinstance(each, OwnData) else _task(each) for each in _listed(tasks)),
         protocols=tuple(map(_protocol, _listed(protocols))),
         baselines=tuple(each if isinstance(each, str) else mixer_of(each) for each in _listed(baselines)),
         seeds=choices.get("seeds"),
@@ -278,6 +278,7 @@ def audit(
     """
     choices = _renamed("audit", places, Places.__annotations__)
     task = find_task(source) if isinstance(source, str) else source
+    task = task.pinned() if isinstance(task, OwnData) else task
     place = auditing.Place(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited

@@ -225,6 +225,7 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 assert "torch" not in sys.modules
+assert {arguments!r} != ["list", "tasks"] or "levelfield.user.own_data" not in sys.modules, "for files of a user's own"
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60, capture_output=True)
     assert done.stdout

@@ -34,8 +34,8 @@ def audit(
     """Say how local, positional, trivial or leaky a dataset is; write rows, a page, a badge and a datasheet's text.
 
     Args:
-        source: a file of data, a folder of them, the name of a task, such as listops or "reach(range=64)", or
-            FILE.py:Task of your own
+        source: a file of data, a folder of them, OWNER/NAME of a dataset on the Hugging Face hub, which is downloaded
+            once, the name of a task, such as listops or "reach(range=64)", or FILE.py:Task of your own
         effort: how much compute it may take
         without_models: train nothing: say in seconds what the data and rules without a sequence model tell
         report_dir: folder of reports

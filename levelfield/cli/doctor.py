@@ -27,7 +27,7 @@ OPTIONAL = {
     "httpx2": ("serve", "models behind a server"),
     "pyarrow": ("data", "Arrow files of your own"),
     **{name: (name, f"showing runs in {name}") for name in SINKS},
-    "huggingface_hub": ("hub", "levelfield export --push"),
+    "huggingface_hub": ("hub", "datasets of the hub by name, levelfield export --push"),
     "lm_eval": ("harness", "exported samples and runs in lm-evaluation-harness"),
     "inspect_ai": ("harness", "exported samples in Inspect"),
     "lighteval": ("lighteval", "exported samples in lighteval"),

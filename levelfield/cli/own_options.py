@@ -22,7 +22,7 @@ from levelfield.spec import UserError
 @dataclass(frozen=True)
 class OwnColumns:
     """What the columns of your own file mean (CSV, TSV, JSON lines, Parquet, Arrow, a folder of numpy arrays, or a
-    Hugging Face dataset's folder).
+    Hugging Face dataset, as a folder or by its name).
 
     Args:
         text: column of text, read as bytes
@@ -64,7 +64,7 @@ class OwnColumns:
         from levelfield.user import own_data
 
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("split_seed", "tokenizer")}
-        task = own_data.OwnData(path, seed=self.split_seed, tokenizer=self.tokenizer or None, **given)
+        task = own_data.OwnData(path, seed=self.split_seed, tokenizer=self.tokenizer or None, **given).pinned()
         assert task.max_length  # which reads the file
         return repr(task)
 
@@ -110,7 +110,8 @@ class OwnFile(OwnColumns):
     """Your own file instead of, or beside, the tasks that ship.
 
     Args:
-        own: your own data: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, or a folder
+        own: your own data: a file that ends in .csv, .tsv, .jsonl, .parquet or .arrow, a folder, or OWNER/NAME of a
+            dataset on the Hugging Face hub, which is downloaded once
     """
 
     own: Annotated[Text, arg(metavar="PATH")] = ""

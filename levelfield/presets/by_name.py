@@ -21,7 +21,7 @@ from levelfield.data.conformance import check_members
 from levelfield.spec import MixerConfig, Probe, Task, UserError, closest
 from levelfield.spec.errors import format_error
 from levelfield.spec.user_source import frozen, parsed
-from levelfield.user import named, own_data, own_files, plugins, values
+from levelfield.user import named, plugins, values
 
 T = TypeVar("T")
 PLAIN: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,)}  # hint -> what is taken
@@ -79,6 +79,8 @@ def task(name: str | Task) -> Task:
 
 
 def _task(name: str) -> Task:
+    from levelfield.user import own_data  # which lists of tasks do without
+
     if own_data.is_word(name):
         return own_data.from_word(name)
     if named.is_named(name):
@@ -175,6 +177,8 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
         if kind == "tasks" and Path(plain).is_dir():
             raise UserError(f"{plain} is a folder here, and no task has that name: give data with --own {plain}.")
         if kind == "tasks":
+            from levelfield.user import own_files
+
             own_files.require_known(Path(plain))
         near = closest(plain, [*ours, *known], f"levelfield list {kind}")
         own = "FILE.py:Name or package.module:Name of your own"

@@ -16,7 +16,7 @@ import numpy as np
 from levelfield.spec import DRAW_ORDER, Progress, SplitName, UserError, derive_seed
 
 Rows = tuple[np.ndarray, ...]
-Draw = Callable[[np.random.Generator, int], Rows]
+Draw = Callable[["np.random.Generator", int], Rows]  # quoted, as numpy.random is loaded when it is first used
 
 TRIES = 100
 Filler = Literal["blank", "noise"]

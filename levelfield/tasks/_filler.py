@@ -19,7 +19,7 @@ from levelfield.files import unreadable
 from levelfield.spec import SplitName, UserError
 
 SHORTEST = 2  # range, and so stretch of filler, that a task may have
-Fill = Callable[[np.random.Generator, tuple[int, int], type[np.integer]], np.ndarray]
+Fill = Callable[["np.random.Generator", tuple[int, int], type[np.integer]], np.ndarray]
 """fill(rng, (count, steps), dtype): rows of filler, (count, steps)."""
 
 

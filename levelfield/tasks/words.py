@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, permutations
+from math import factorial
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -56,6 +57,10 @@ class Words(GroupWords):
     @property
     def alphabet(self) -> np.ndarray:
         return _generators(self.group) if self.generators else super().alphabet
+
+    @property
+    def order(self) -> int:
+        return factorial(int(self.group[1])) // (2 if self.group[0] == "A" else 1)  # at once, which the table is not
 
     @property
     def table(self) -> np.ndarray:

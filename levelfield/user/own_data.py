@@ -3,6 +3,7 @@
     OwnData("reviews.csv", text="body", label="stars")
     OwnData("reviews.csv", text="body", label="stars", tokenizer="gpt2")     # gpt2/tokenizer.json
     OwnData("imdb", text="text", label="label")        # a folder that datasets saved, or from the hub
+    OwnData("stanfordnlp/imdb", text="text", label="label")                  # downloaded from the hub, where not there
     OwnData("films.csv", text="plot", labels=("genres",))                    # any number of labels
     OwnData("beats.parquet", channels=("ecg", "ppg"), target=("rate",), group="patient")
     OwnData("folder")                                  # x.npy and y.npy, or train/x.npy, test/x.npy, ...
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,13 +50,27 @@ class OwnData(Settings, Task):
     """Rows of the user's own files as a task; the settings are those of `Settings`."""
 
     version: ClassVar[int] = 1
-    source: ClassVar[str] = "a file of the user's own"
     licence: ClassVar[str] = "that of the file"
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per file, not one for all
-        stem = re.sub(r"\W+", "_", Path(self.path).stem, flags=re.ASCII).strip("_")
+        hub = own_files.on_hub(self.path)
+        plain = hub.place.partition("/")[2] if hub else Path(self.path).stem
+        stem = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
         return f"own_{stem[:40]}" if stem else "own"
+
+    @property
+    def source(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The origin of the rows: a file, or a dataset of the hub, with the revision where the path names one."""
+        hub = own_files.on_hub(self.path)
+        if hub is None:
+            return "a file of the user's own"
+        return f"{hub.place} of the Hugging Face hub" + (f", revision {hub.revision}" if hub.revision else "")
+
+    def pinned(self) -> OwnData:
+        """Returns the same task, which of a dataset on the Hugging Face hub names the commit that its files are of, so
+        that it is recorded. Raises UserError for a dataset that is not to be had."""
+        return replace(self, path=own_files.pinned(self.path))
 
     @property
     def split_rule(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

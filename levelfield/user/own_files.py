@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ import numpy as np
 
 from levelfield.files import unreadable
 from levelfield.spec import UserError
-from levelfield.user import own_folders, own_kinds
+from levelfield.user import own_folders, own_hub, own_kinds
 from levelfield.user.own_encoding import encoding, has_zeros, no_text
 from levelfield.user.own_folders import SPLIT_NAMES
 
@@ -55,10 +54,17 @@ class Part:
         return len(next(iter(self.columns.values()), []))
 
 
+def on_hub(text: str) -> own_hub.Name | None:
+    """Returns the dataset of the Hugging Face hub that text names; None for what is there, and where it cannot be."""
+    return own_hub.parsed(text, READERS)
+
+
 def is_data(text: str) -> bool:
-    """Tells whether text is the path of something that `read` takes, by its ending, or a folder that is there."""
+    """Tells whether text is the path of something that `read` takes, by its ending, a folder that is there, or has the
+    form of the name of a dataset on the Hugging Face hub."""
     path = Path(text)
-    return path.suffix.lower() in READERS or (("/" in text or "." in text) and path.is_dir())
+    there = path.suffix.lower() in READERS or (("/" in text or "." in text) and path.is_dir())
+    return there or on_hub(text) is not None
 
 
 def require_known(path: Path) -> None:
@@ -68,11 +74,16 @@ def require_known(path: Path) -> None:
 
 
 def not_there(name: str) -> UserError:
-    """Returns the error for a path at which nothing is, which may be the name of a dataset on the Hugging Face hub."""
-    hub = re.fullmatch(r"[\w-][\w.-]*/([\w.-]+)", name) and Path(name).suffix.lower() not in READERS
-    first = f"hf download --repo-type dataset {name} --local-dir {Path(name).name}"
-    rest = f", after `{first}` if it is a dataset of the Hugging Face hub." if hub else "."
-    return UserError(f"There is no file or folder {name}: give the path of your data{rest}")
+    """Returns the error for a path at which nothing is; a name on the hub says no columns where it comes to this."""
+    hub = f", or OwnData({name!r}, text=..., label=...) for a dataset of the Hugging Face hub" if on_hub(name) else ""
+    return UserError(f"There is no file or folder {name}: give the path of your data{hub}.")
+
+
+def pinned(path: str) -> str:
+    """Returns the name of a dataset on the Hugging Face hub with the commit that its files are of, after a download if
+    needed; any other path as it is."""
+    name = on_hub(path)
+    return path if name is None else f"{name.place}@{own_hub.dataset(name, _located, tuple(READERS)).commit}"
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -88,6 +99,8 @@ def _located(path: Path) -> own_folders.Dataset:
         if path.suffix.lower() not in READERS:
             raise own_kinds.other_kind(path, tuple(READERS))
         return own_folders.Dataset((own_folders.Shard("", path),))
+    if (name := on_hub(path.as_posix())) is not None:
+        return own_hub.dataset(name, _located, tuple(READERS)).files
     if not path.is_dir():
         raise not_there(str(path))
     arrays = [file for folder in (path, *_split_folders(path)) for file in sorted(folder.glob("*.npy"))]

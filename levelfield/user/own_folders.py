@@ -26,6 +26,9 @@ SPLIT_NAMES = {
 """What files and cells call a split, and its name here."""
 
 ORDER = ("test", "train", "val")  # of the contents that identify a dataset: a file is val after train, test before it
+SAVED = ("dataset_dict.json", "state.json")
+"""What save_to_disk writes beside the data, and says which files these are."""
+
 DEEPEST = 3  # folders between that of the dataset and a file: a configuration, a split, and "data"
 AGAIN = "save it again with save_to_disk"
 
@@ -46,9 +49,11 @@ class Dataset(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """What the place of a file says: its configuration, its split, and which of how many files of that it is."""
+    """What the place of a file says: its configuration and that one's folder, its split, and which of how many files of
+    that it is."""
 
     configuration: str
+    folder: Path
     split: str
     number: int
     of: int
@@ -102,7 +107,8 @@ def _laid_out(path: Path, endings: Collection[str]) -> Dataset | None:
     configurations = sorted({each.configuration for each in named})
     if len(configurations) > 1:
         said = ", ".join(each or "the folder itself" for each in configurations)
-        raise UserError(f"{path} has several configurations ({said}): give the folder of one of them.")
+        one = next(each.folder for each in named if each.configuration == configurations[-1])
+        raise UserError(f"{path} has several configurations ({said}): give the folder of one of them, such as {one}.")
     if len(kinds := sorted({each.file.suffix.lower() for each in named})) > 1:
         raise UserError(f"{path} has its data as {' and as '.join(kinds)}: leave one kind of them there.")
     by_split: dict[str, list[_Named]] = {}
@@ -141,7 +147,8 @@ def _named(root: Path, file: Path) -> _Named | None:
             return None
         split = above.pop()
         number = int(file.stem) if file.stem.isdecimal() else 0
-    return _Named("/".join(each for each in above if each != "data"), split, number, of, file)
+    configuration = "/".join(each for each in above if each != "data")
+    return _Named(configuration, root.joinpath(*above), split, number, of, file)
 
 
 def _ours(path: Path, by_split: dict[str, list[Path]]) -> Dataset:

@@ -333,8 +333,6 @@ def test_a_comparison_takes_the_file_as_a_task(here: Path, capsys: pytest.Captur
     [
         (["arrays"], "arrays/x.npy is no array as NumPy saves it"),
         (["./nowhere"], "There is no file or folder ./nowhere: give the path of your data."),
-        (["owner/set"], "after `hf download --repo-type dataset owner/set --local-dir set` if it is a dataset of"),
-        (["owner/set", "--text", "a"], "after `hf download --repo-type dataset owner/set --local-dir set` if it is"),
         (["owner/set.csv", "--text", "a"], "There is no file or folder owner/set.csv: give the path of your data."),
         (["nowhere", "--text", "a"], "There is no file or folder nowhere: give the path of your data."),
         (["recall", "--text", "a"], "'recall' is no file of data"),
