@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
@@ -56,6 +57,8 @@ def page() -> str:
         if found and subject.shows:
             parts += subject.shows.table(found.results)
             parts += [f"![{subject.shows.ALT} in {found.study.name}](figures/{subject.figure.name})\n"]
+            if subject.then and (more := answer(replace(subject, studies=subject.then))):
+                parts += subject.shows.longer(more)
         parts += [f"**What would change our mind.** {subject.change}\n"]
     return contents.filled("\n".join([*parts, *_printed()]) + "\n")
 

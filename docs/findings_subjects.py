@@ -41,9 +41,10 @@ class Subject:
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
     itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
-    place of the curve. short: the answer, below the claim. brief: a shorter one, for the table at the top and the
-    README, where there is one. headline: the claim as a question, where the README answers it. lead: what it rests on
-    and leaves open. known: of questions, by patterns of their names, whose answer was known beforehand, why.
+    place of the curve. then: the same study at another effort, of which `shows.longer` tells. short: the answer, below
+    the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
+    a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
+    their names, whose answer was known beforehand, why.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Subject:
     paired: bool = False
     axis: str = ""
     shows: ModuleType | None = None
+    then: tuple[tuple[str, Effort, int], ...] = ()
     short: Callable[[Answer], str] = summary.by_name
     brief: Callable[[Answer], str] | None = None
     headline: str = ""
@@ -218,6 +220,7 @@ SUBJECTS = (
         "here may reach further, and those that reach all may not.",
         paired=True,
         shows=reach_figure,
+        then=(("reach", "overnight", 0),),
         short=summary.reach,
         brief=partial(summary.reach, whole=False),
         known=(("windows no wider*", "proved"), ("some *", SEEN)),

@@ -2,6 +2,7 @@
 
     table(results)            # lines of Markdown: what the seeds of each model score at each range
     figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
+    longer(answer)            # lines of Markdown: what longer ranges show, as far as they have been run
 
 `levelfield/report/certified_ranges.py` draws them.
 """
@@ -12,11 +13,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from levelfield.presets import reach_verdict
 from levelfield.report import certified_ranges
 from levelfield.report.against_printed import pairs
 from levelfield.runs.results import Results
+
+if TYPE_CHECKING:
+    from findings_subjects import Answer
 
 ALT = "Accuracy against certified range, a panel for each architecture"
 NAMES = {
@@ -50,6 +55,30 @@ def table(results: Results) -> Iterator[str]:
         )
         ends = f"{longest:,}" if longest else "none", ", ".join(f"{value:.1f}" for value in further) or "–"
         yield f"| {named(model)} | {seen.get(model, 'all')} | {' | '.join((*cells, *ends))} |"
+    yield ""
+
+
+def longer(found: Answer) -> Iterator[str]:
+    """Yields a row for each model at each range that has been run with all seeds: how many pass, and further on."""
+    rows = found.results.rows
+    seen, own, asked = certified_ranges.seen_by(rows), reach_verdict.by_range(rows), certified_ranges.asked(rows)
+    steps, planned = steps_taken(found.results), {run.seed for run in found.planned}
+    done = sum(run.id in found.results.ledgers for run in found.planned)
+    yield f"**Longer ranges.** Of the {len(found.planned)} runs of `{found.study.name}` at `{found.effort}`, {done}"
+    yield f"are done ({found.hours:.1f} core-hours). These models have all of their {len(planned)} seeds at a range."
+    yield "The last columns are medians in percent, without more training, as far as models were asked there.\n"
+    yield f"| trained at | model | seeds with {PASSES:.0f} % | steps of training | there | at 2 × | at 4 × |"
+    yield "|---|---|---|---|---|---|---|"
+    for apart in sorted({apart for by_range in own.values() for apart in by_range}):
+        for model, by_range in own.items():
+            if len(values := by_range.get(apart, ())) < len(planned):
+                continue
+            further = [certified_ranges.percent(asked[model][apart].get(n * apart, ())) for n in (1, 2, 4)]
+            cells = " | ".join(f"{median(scores):.1f}" if scores else "–" for scores in further)
+            sees = f" (sees {seen[model]} steps)" if model in seen else ""
+            passing = sum(value >= reach_verdict.PASSED for value in values)
+            taken = f"{passing} of {len(values)} | {steps[model, apart]:,.0f}"
+            yield f"| {apart:,} | {named(model)}{sees} | {taken} | {cells} |"
     yield ""
 
 

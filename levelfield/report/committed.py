@@ -34,7 +34,10 @@ def find(out: Path, study: str, effort: str) -> Path | None:
 
 
 def read(folder: Path, study: Study, effort: Effort) -> Results:
-    """Returns what the folder holds. Raises UserError for a damaged file, and for rows of another study or effort."""
+    """Returns what the folder holds, with the settings of all runs of the study, whether they are in it or not.
+
+    Raises UserError for a damaged file, and for rows of another study or effort.
+    """
     rows = read_rows(folder, COLUMNS)
     if not rows:
         raise UserError(f"{folder / ROWS} holds no rows: {AGAIN}.")
@@ -45,9 +48,7 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
             f"{folder / ROWS} holds {', '.join(there)}, not {study.name} at effort {effort}: give that --effort, and "
             "--trials where the study was tuned."
         )
-    names = dict.fromkeys(row.get("run", "") for row in mine if row.get("run"))
-    specs = {run.id: describe(run) for run in study.runs(effort) if run.id in names}
-    found = told_apart(folder, mine, specs)
+    found = told_apart(folder, mine, {run.id: describe(run) for run in study.runs(effort)})
     _check_whole(folder, found)
     return replace(found, trials=[*records(folder / TRIALS)])
 

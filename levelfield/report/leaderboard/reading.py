@@ -133,10 +133,9 @@ def _results(folder: Path, rows: Sequence[Row], specs: Specs) -> Results:
     """
     if not _varied(folder, rows):
         return Results(rows, committed.ledgers(folder, rows))
-    names = {(row.get("study", ""), row.get("effort", ""), row.get("run", "")) for row in rows if _is_score(row)}
-    known = {key: specs(*key) for key in {(study, effort) for study, effort, _ in names}}
-    mine = {run: known[study, effort][run] for study, effort, run in names if run in known[study, effort]}
-    return committed.told_apart(folder, rows, mine)
+    studies = {(row.get("study", ""), row.get("effort", "")) for row in rows if _is_score(row)}
+    planned = {run: spec for study in studies for run, spec in specs(*study).items()}
+    return committed.told_apart(folder, rows, planned)
 
 
 def _is_score(row: Row) -> bool:
@@ -156,7 +155,8 @@ def read(folder: Path, specs: Specs = nothing_known) -> Board:
     ((study, effort),) = named
     results = _results(folder, rows, specs)
     tables = _by_task(tables_of(results))
-    standings = [_standing(cell, rows) for task, cells in tables.items() for cell in cells.of(task)]
+    run = [cell for task, cells in tables.items() for cell in cells.of(task) if cell.ledgers]
+    standings = [_standing(cell, rows) for cell in run]
     for standing in standings:
         _check(folder, standing, tables[standing.cell.arm.task].metric)
     standings += _unfinished(folder, {standing.cell.arm for standing in standings}, tables)
