@@ -206,14 +206,15 @@ def _named(run: str, spec: Mapping[str, Any], tasks: Sequence[str]) -> Arm:
 
 
 def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """What tells runs of one name apart, other than the seed: "kernel=5"."""
-    as_arms = {Arm("", run, ""): spec for run, spec in specs.items()}
-    parts: dict[str, list[str]] = {}
-    for difference in differences(as_arms):
-        for value, arms in difference.values.items():
-            for arm in arms:
-                parts.setdefault(arm.model, []).append(f"{difference.field.rsplit('.', 1)[-1]}={value}")
-    return {run: ", ".join(texts) for run, texts in parts.items()}
+    """Returns what tells runs of one name apart, other than the seed: "kernel=5", and no field that tells no more."""
+    told: dict[str, tuple[str, ...]] = dict.fromkeys(specs, ())
+    for difference in differences({Arm("", run, ""): spec for run, spec in specs.items()}):
+        field = difference.field.rsplit(".", 1)[-1]
+        values = {arm.model: (f"{field}={value}",) for value, arms in difference.values.items() for arm in arms}
+        finer = {run: (*texts, *values.get(run, ())) for run, texts in told.items()}
+        if len({*finer.values()}) > len({*told.values()}):
+            told = finer
+    return {run: ", ".join(texts) for run, texts in told.items() if texts}
 
 
 def metrics_of(results: Results) -> list[str]:

@@ -91,6 +91,21 @@ def test_curve_takes_its_place_from_row_or_model():
     assert again.along[0].points == conv.points and again.level == lines.level
 
 
+def test_arms_of_one_name_are_told_apart_by_no_more_fields_than_it_takes() -> None:
+    """Batch and range vary as one, so that the range alone is said; the seed of the filler tells two apart besides."""
+    specs = {
+        f"reach-s4-scratch-0-{batch}{draw}": {
+            "seed": 0, "protocol": {"name": "scratch"}, "task": {"range": apart, "draw": draw}, "batch": batch,
+        }
+        for apart, batch in ((16, 32), (64, 8))
+        for draw in ((0,) if apart == 16 else (0, 1))
+    }  # fmt: skip
+    found = [arm.variant for arm in arms_of(Results([], specs=specs)).values()]
+    assert found == ["range=16, draw=0", "range=64, draw=0", "range=64, draw=1"]
+    alone = dict(list(specs.items())[:2])
+    assert [arm.variant for arm in arms_of(Results([], specs=alone)).values()] == ["range=16", "range=64"]
+
+
 def test_a_single_point_is_drawn_beside_a_task_on_which_the_axis_is_varied() -> None:
     """As in the demo, whose local task has one kernel beside attention and whose other task has two."""
     _, results = fixtures.locality()
