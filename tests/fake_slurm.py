@@ -66,6 +66,18 @@ def running(state: Path) -> dict[str, int]:
     return {task: pid for task, pid in newest.items() if lives(pid)}
 
 
+def meant(state: Path, words: Sequence[str]) -> dict[str, int]:
+    """The process of each task that lives and is of the name or the jobs that the words of a command give, or any."""
+    jobs = {word for word in words if word.isdigit()}
+    name = words[words.index("--name") + 1] if "--name" in words else ""
+
+    def asked(job: str) -> bool:
+        given = flags((state / f"{job}.job").read_text().splitlines())
+        return (not jobs or job in jobs) and (not name or given["job-name"] == name)
+
+    return {task: pid for task, pid in running(state).items() if asked(task.split("_")[0])}
+
+
 def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -79,9 +91,9 @@ def main(command: str, state: Path, words: Sequence[str]) -> None:
     if command == "sbatch":
         sbatch(state, words)
     elif command == "squeue":
-        print("\n".join("RUNNING" for _ in running(state)))
+        print("\n".join("RUNNING" for _ in meant(state, words)))
     elif command == "scancel":
-        for pid in running(state).values():
+        for pid in meant(state, words).values():
             os.kill(pid, signal.SIGTERM)
     elif words[0] == "requeue":  # the caller is the task itself, which has done its work
         (state / f"{words[1]}.requeued").touch()

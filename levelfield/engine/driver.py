@@ -85,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ends all units that were submitted."""
+        """Ends the units that were submitted here; those that an earlier driver left go on."""
         ...
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ STARTS = 5  # of workers, one after another, without a run that ended meanwhile
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a scheduler starts workers for. name: of the jobs, equal for the same order. path: of the order's file.
+    """What a scheduler starts workers for. name: of the jobs, equal for the same command. path: of the order's file.
 
     cpus: of each worker, whose processes have so many threads.
     """
@@ -71,7 +71,9 @@ class Cluster(Protocol):
         """Returns what a worker that ended said last."""
         ...
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Ends the workers that were started here, and none of an earlier driver."""
+        ...
 
     def close(self) -> None: ...
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from levelfield.engine.environment import environment
@@ -45,18 +45,20 @@ def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Pool:
 
 @dataclass
 class Slurm:
-    """The jobs of one order in Slurm's queue: a `pool.Cluster`."""
+    """The jobs of one order in Slurm's queue: a `pool.Cluster`. submitted: ids of those that are this one's own."""
 
     placement: Placement
+    submitted: list[str] = field(default_factory=list)
 
     def open(self, place: Workplace) -> None:
         self.place = place
         _reach("--name", place.name)
 
     def start(self, count: int) -> None:
-        code, _, said = _command(*self.words(count), script=self.script())
+        code, printed, said = _command(*self.words(count), script=self.script())
         if code:
             raise UserError(f"Slurm refuses the jobs: {said}")
+        self.submitted.append(printed.strip().partition(";")[0])  # the name of a cluster may follow
 
     def words(self, count: int) -> list[str]:
         """Returns the command line that submits an array of so many workers."""
@@ -89,7 +91,9 @@ class Slurm:
         return f"{lines[-1]} (see {logs[-1]})" if lines else ""
 
     def cancel(self) -> None:
-        _command("scancel", "--user", getpass.getuser(), "--name", self.place.name)
+        """Cancels the jobs that were submitted here, and none that an earlier driver left."""
+        if self.submitted:
+            _command("scancel", *self.submitted)
 
     def close(self) -> None:
         """Leaves the jobs in the queue: they need no driver."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import fake_slurm
@@ -15,9 +17,11 @@ from stages import BYTES, Stage, refused, undisturbed
 
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
-from levelfield.engine.pool import Workplace
+from levelfield.engine.pool import Pool, Workplace
 from levelfield.engine.slurm import Slurm
+from levelfield.engine.training import Job
 from levelfield.runs import store
+from levelfield.spec import Numerics, UserError
 
 
 @pytest.fixture
@@ -62,6 +66,45 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
 def execute(stage: Stage, jobs: int) -> Outcome:
     made = engine(Placement("slurm", jobs=jobs), stage.job, stage.runs())
     return Driver(stage.job, made, stage.heard).execute(stage.runs())
+
+
+def idle(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has jobs sleep in place of a worker."""
+    worker = stage.folder / "worker"
+    worker.write_text("#!/bin/sh\nexec sleep 60\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(worker))
+
+
+def queued(stage: Stage, job: Job) -> Pool:
+    """Puts one worker of a job into the queue, as a driver does that is killed then."""
+    made = engine(Placement("slurm", jobs=1), job, stage.runs())
+    assert isinstance(made, Pool)
+    order = job.order(stage.runs())
+    assert made.open(order) == ()
+    made.submit(order.units)
+    return made
+
+
+def test_a_command_that_is_refused_leaves_the_jobs_of_others_in_the_queue(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the same command before its study was edited, and those of the same study with other numerics."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    state = stage.folder / "slurm" / "state"
+    split = replace(stage.job, source=replace(stage.job.source, numerics=Numerics(accumulate=2)))
+    first, second = queued(stage, stage.job), queued(stage, split)
+    before = fake_slurm.running(state)
+    assert len(before) == 2
+    stage.path.write_text(stage.path.read_text() + "# the same runs, other code\n")
+    with pytest.raises(UserError, match="go by other code"):
+        execute(stage, 1)
+    assert fake_slurm.running(state) == before
+    first.cancel()
+    wait_for(lambda: len(fake_slurm.running(state)) == 1)
+    second.cancel()
+    wait_for(lambda: not fake_slurm.running(state))
 
 
 @pytest.mark.slow
