@@ -11,15 +11,19 @@ from pathlib import Path
 
 import fake_slurm
 import pytest
+import refusals
+import torch
 import toys
 from paced import wait_for
 from stages import BYTES, Stage, refused, undisturbed
 
+from levelfield.engine import jobs, pool
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
 from levelfield.engine.pool import Pool, Workplace
 from levelfield.engine.slurm import Slurm
 from levelfield.engine.training import Job
+from levelfield.files import read_json
 from levelfield.runs import store
 from levelfield.spec import Numerics, UserError
 
@@ -68,10 +72,10 @@ def execute(stage: Stage, jobs: int) -> Outcome:
     return Driver(stage.job, made, stage.heard).execute(stage.runs())
 
 
-def idle(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has jobs sleep in place of a worker."""
+def idle(stage: Stage, monkeypatch: pytest.MonkeyPatch, does: str = "exec sleep 60") -> None:
+    """Has jobs execute a line of shell in place of a worker."""
     worker = stage.folder / "worker"
-    worker.write_text("#!/bin/sh\nexec sleep 60\n")
+    worker.write_text(f"#!/bin/sh\n{does}\n")
     worker.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(worker))
 
@@ -105,6 +109,25 @@ def test_a_command_that_is_refused_leaves_the_jobs_of_others_in_the_queue(
     wait_for(lambda: len(fake_slurm.running(state)) == 1)
     second.cancel()
     wait_for(lambda: not fake_slurm.running(state))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_what_this_machine_lacks_is_asked_of_the_workers(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch, "echo no GPU here")
+    monkeypatch.setattr(pool, "POLL_S", 0.0)
+    command = ("run", "toys.py", "--effort", "smoke", "--engine", "slurm", "--gpus", "1")
+    assert "choose cpu, cuda or auto" in refusals.refused(capsys, *command, "--device", "abacus")
+    assert not (stage.folder / "runs").exists()
+    assert "before a run did: no GPU here" in refusals.refused(capsys, *command, "--precision", "tf32")
+    (order,) = (stage.folder / "runs" / "jobs").glob("*.json")
+    job = jobs.read(read_json(order)["job"])
+    assert job.device == "cuda"
+    with pytest.raises(UserError, match="Device 'cuda' cannot be used here"):
+        pool.work(order)
+    assert not (stage.where(0) / store.ERROR).exists()
 
 
 @pytest.mark.slow
