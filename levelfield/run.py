@@ -160,7 +160,8 @@ def pick_device(name: str, *, here: bool = True) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device if here else "meta")
     except (RuntimeError, AssertionError) as error:
-        others = "cpu, cuda or auto" if torch.cuda.is_available() or not here else "cpu or auto, as there is no GPU here"
+        lacking = here and not torch.cuda.is_available()
+        others = "cpu or auto, as there is no GPU here" if lacking else "cpu, cuda or auto"
         raise UserError(f"Device '{name}' cannot be used here: choose {others}.") from error
     return device
 

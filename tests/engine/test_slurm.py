@@ -60,6 +60,8 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     (state / "away").unlink()
     assert "invalid partition" in refused(capsys, "--engine", "slurm", "--partition", "nowhere")
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
+    spread = ("--engine", "slurm", "--device", "cuda", "--gpus", "1", "--nproc", "4")
+    assert "--nproc 4 takes a GPU for each, and a worker has 1: give --gpus 4." in refused(capsys, *spread)
     assert "'slurm'" in refused(capsys, "--engine", "slum")
     assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
     monkeypatch.setenv("PATH", "/nowhere")
