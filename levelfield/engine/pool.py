@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,7 +113,14 @@ class Pool:
         self.units.update(units)
         made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
         write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
-        self._start()
+        try:
+            self._start()
+        except UserError:
+            if not self.cluster.alive():  # nobody is going to read the order
+                self.place.path.unlink(missing_ok=True)
+                with suppress(OSError):  # other orders, and logs, stay
+                    self.place.path.parent.rmdir()
+            raise
 
     def heard(self, seconds: float) -> Sequence[Event]:
         """Returns what has ended by what lies in the folder of runs. Raises UserError where workers end at once."""

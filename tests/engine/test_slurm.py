@@ -59,6 +59,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     assert not (stage.folder / "runs").exists() and not (stage.folder / "data").exists()
     (state / "away").unlink()
     assert "invalid partition" in refused(capsys, "--engine", "slurm", "--partition", "nowhere")
+    assert list((stage.folder / "runs").iterdir()) == []
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
     spread = ("--engine", "slurm", "--device", "cuda", "--gpus", "1", "--nproc", "4")
     assert "--nproc 4 takes a GPU for each, and a worker has 1: give --gpus 4." in refused(capsys, *spread)
