@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import refusals
 import torch
 import toys
 from paced import wait_for
-from stages import BYTES, Stage, refused, undisturbed
+from stages import BYTES, Heard, Stage, refused, undisturbed
 
 from levelfield.engine import jobs, pool
 from levelfield.engine.driver import Driver, Outcome
@@ -131,6 +133,32 @@ def test_what_this_machine_lacks_is_asked_of_the_workers(
     with pytest.raises(UserError, match="Device 'cuda' cannot be used here"):
         pool.work(order)
     assert not (stage.where(0) / store.ERROR).exists()
+
+
+def test_a_lost_task_is_replaced_and_one_that_was_cancelled_ends_the_command(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    monkeypatch.setattr(pool, "POLL_S", 0.0)
+    state = stage.folder / "slurm" / "state"
+    made = engine(Placement("slurm", jobs=1), stage.job, stage.runs())
+    assert isinstance(made, Pool)
+    slurm = made.cluster
+    assert isinstance(slurm, Slurm)
+
+    class Meddler(Heard):
+        def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+            tasks = fake_slurm.running(state)
+            if "1_0" in tasks:
+                os.kill(tasks["1_0"], signal.SIGKILL)
+            elif tasks.keys() & slurm.seen:  # the driver has seen it
+                subprocess.run(["scancel", "--name", made.place.name], check=True)
+
+    with pytest.raises(UserError, match="were cancelled: give the same command again"):
+        Driver(stage.job, made, Meddler()).execute(stage.runs())
+    assert len(list(state.glob("*.job"))) == 2
+    assert not fake_slurm.running(state)
 
 
 @pytest.mark.slow
