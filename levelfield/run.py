@@ -149,15 +149,19 @@ def _check_place(run: Run, device: torch.device, group: Group) -> None:
     check_device(run.numerics, device)
 
 
-def pick_device(name: str) -> torch.device:
-    """Returns the device of that name; "auto" is the GPU where there is one. Raises UserError for an absent one."""
+def pick_device(name: str, *, here: bool = True) -> torch.device:
+    """Returns the device of that name; "auto" is the GPU where there is one. Raises UserError for an absent one.
+
+    here: False for a device that another machine has, whose name alone is checked.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.empty(0, device=device if here else "meta")
     except (RuntimeError, AssertionError) as error:
-        others = "cpu, cuda or auto" if torch.cuda.is_available() else "cpu or auto, as there is no GPU here"
+        lacking = here and not torch.cuda.is_available()
+        others = "cpu or auto, as there is no GPU here" if lacking else "cpu, cuda or auto"
         raise UserError(f"Device '{name}' cannot be used here: choose {others}.") from error
     return device
 

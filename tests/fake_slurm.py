@@ -66,6 +66,18 @@ def running(state: Path) -> dict[str, int]:
     return {task: pid for task, pid in newest.items() if lives(pid)}
 
 
+def meant(state: Path, words: Sequence[str], tasks: dict[str, int]) -> dict[str, int]:
+    """Those of the tasks that are of the name or the jobs that the words of a command give, or all."""
+    jobs = {word for word in words if word.isdigit()}
+    name = words[words.index("--name") + 1] if "--name" in words else ""
+
+    def asked(job: str) -> bool:
+        given = flags((state / f"{job}.job").read_text().splitlines())
+        return (not jobs or job in jobs) and (not name or given["job-name"] == name)
+
+    return {task: pid for task, pid in tasks.items() if asked(task.split("_")[0])}
+
+
 def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -79,9 +91,12 @@ def main(command: str, state: Path, words: Sequence[str]) -> None:
     if command == "sbatch":
         sbatch(state, words)
     elif command == "squeue":
-        print("\n".join("RUNNING" for _ in running(state)))
+        alive = meant(state, words, running(state))
+        gone = meant(state, words, {path.stem: 0 for path in state.glob("*.cancelled")}) if "all" in words else {}
+        print("\n".join(f"{task} {'RUNNING' if task in alive else 'CANCELLED'}" for task in gone | alive))
     elif command == "scancel":
-        for pid in running(state).values():
+        for task, pid in meant(state, words, running(state)).items():
+            (state / f"{task}.cancelled").touch()
             os.kill(pid, signal.SIGTERM)
     elif words[0] == "requeue":  # the caller is the task itself, which has done its work
         (state / f"{words[1]}.requeued").touch()

@@ -126,6 +126,7 @@ def run(
     study: StudyName,
     effort: Effort = "minutes",
     pattern: Annotated[Text, arg(name="filter", metavar="PATTERN")] = "",
+    only: Annotated[Text, arg(metavar="RUN_ID")] = "",
     engine: EngineName = "local",
     cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
@@ -141,6 +142,7 @@ def run(
         study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
         effort: how much compute the study may take
         pattern: pattern of run ids, such as "*attention*"
+        only: id of the one run to execute
         engine: where runs execute: local, ray (RAY_ADDRESS names the cluster), slurm
         threads: processor threads of each worker
         trials: recipes to try for every arm first, equally many (default: 0, as the study says)
@@ -151,10 +153,12 @@ def run(
     from levelfield.engine.find import Source
     from levelfield.engine.training import Job
 
+    if only and pattern:
+        raise UserError("--only names one run and --filter any number: give one of them.")
     places = (execution.runs_dir, execution.data)
     numbers = member.together(numerics.numerics())
     source = Source.of(study, trials, numbers, own.added(options.options()))
-    job = Job(source, effort, *places, pattern, device=execution.device, threads=threads)
+    job = Job(source, effort, *places, only or pattern, device=execution.device, threads=threads)
     if member.world_size() > 1:
         ended(member.take_part(job))
         return

@@ -85,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ends all units that were submitted."""
+        """Ends the units that were submitted here; those that an earlier driver left go on."""
         ...
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Driver:
     def execute(self, units: Sequence[Any], opened: Callable[[], None] = lambda: None) -> Outcome:
         """Executes units, as `Job.order` takes them, until each is complete or failed.
 
-        opened: called once the engine is ready, before it gets a unit; what is refused has no trace then. Raises
+        opened: called once the engine has taken what it has room for; what is refused has no trace then. Raises
         UserError where no unit can start.
         """
         self.order = self.job.order(units)
@@ -121,10 +121,10 @@ class Driver:
                 (self.done if self.order.finished(unit) else left).append(unit)
             if left:
                 self.under_way = set(self.engine.open(self.order)) & set(left)
-            opened()
-            if left:
                 self.waiting.extend(unit for unit in left if unit not in self.under_way)
-                self._drive(len(self.order.units))
+                self._feed()
+            opened()
+            self._drive(len(self.order.units))
         except UserError:
             self.engine.cancel()
             raise

@@ -263,6 +263,8 @@ def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
         raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
     runs = {run.id: run for run in study.runs(effort)}
     chosen = [run for run in runs.values() if matches(run, pattern)]
+    if not chosen and pattern and not set(pattern) & set("*?["):
+        raise UserError(f"{study.name} has no run '{pattern}' at effort {effort}: {closest(pattern, list(runs))}")
     if not chosen and pattern:
         example = next(iter(runs), "none")
         raise UserError(

@@ -45,11 +45,18 @@ HERE = Placement()
 
 
 def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Engine:
-    """Returns the engine for these units of a job. Raises UserError for an unknown one or one that is not here."""
+    """Returns the engine for these units of a job.
+
+    Raises UserError for an unknown one or one that is not here, and for fewer GPUs of a worker than work on a unit.
+    """
     if placement.engine not in ENGINES:
         raise UserError(f"There is no engine '{placement.engine}': {closest(placement.engine, ENGINES)}")
     if placement.jobs is not None and placement.jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {placement.jobs}.")
+    together = job.processes(units)
+    if placement.engine != HERE.engine and 0 < placement.gpus < together > 1 and job.device != "cpu":
+        flag = f"{job.processes_flag} {together}"
+        raise UserError(f"{flag} takes a GPU for each, and a worker has {placement.gpus:g}: give --gpus {together}.")
     found: Mapping[str, Callable[[Placement, Job, Sequence[Any]], Engine]] = vars(
         import_module(f"levelfield.engine.{placement.engine}")
     )

@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +42,7 @@ STARTS = 5  # of workers, one after another, without a run that ended meanwhile
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a scheduler starts workers for. name: of the jobs, equal for the same order. path: of the order's file.
+    """What a scheduler starts workers for. name: of the jobs, equal for the same command. path: of the order's file.
 
     cpus: of each worker, whose processes have so many threads.
     """
@@ -71,7 +72,9 @@ class Cluster(Protocol):
         """Returns what a worker that ended said last."""
         ...
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Ends the workers that were started here, and none of an earlier driver."""
+        ...
 
     def close(self) -> None: ...
 
@@ -110,7 +113,14 @@ class Pool:
         self.units.update(units)
         made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
         write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
-        self._start()
+        try:
+            self._start()
+        except UserError:
+            if not self.cluster.alive():  # nobody is going to read the order
+                self.place.path.unlink(missing_ok=True)
+                with suppress(OSError):  # other orders, and logs, stay
+                    self.place.path.parent.rmdir()
+            raise
 
     def heard(self, seconds: float) -> Sequence[Event]:
         """Returns what has ended by what lies in the folder of runs. Raises UserError where workers end at once."""

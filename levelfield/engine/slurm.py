@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from levelfield.engine.environment import environment
@@ -30,7 +30,9 @@ MOST = 32  # workers, unless --jobs says how many
 NOTICE_S = 60  # between the signal and the time limit
 PATIENCE_S = 60.0  # for one command of Slurm
 ELSEWHERE = "start this on a login node of the cluster, or leave --engine out"
-ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+CANCELLED = "CANCELLED"  # by somebody: a job whose node dies is requeued, or has NODE_FAIL
+ENDED = (CANCELLED, "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+ENDED += ("PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED")
 
 
 def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Pool:
@@ -45,18 +47,27 @@ def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Pool:
 
 @dataclass
 class Slurm:
-    """The jobs of one order in Slurm's queue: a `pool.Cluster`."""
+    """The jobs of one order in Slurm's queue: a `pool.Cluster`. submitted: ids of those that are this one's own.
+
+    seen: the tasks that waited or ran when there were some last. cancelled: whether all of them have been since.
+    """
 
     placement: Placement
+    submitted: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    cancelled: bool = False
 
     def open(self, place: Workplace) -> None:
         self.place = place
         _reach("--name", place.name)
 
     def start(self, count: int) -> None:
-        code, _, said = _command(*self.words(count), script=self.script())
+        if self.cancelled:
+            raise UserError(f"The jobs of {self.place.name} were cancelled: give the same command again to go on.")
+        code, printed, said = _command(*self.words(count), script=self.script())
         if code:
             raise UserError(f"Slurm refuses the jobs: {said}")
+        self.submitted.append(printed.strip().partition(";")[0])  # the name of a cluster may follow
 
     def words(self, count: int) -> list[str]:
         """Returns the command line that submits an array of so many workers."""
@@ -77,11 +88,17 @@ class Slurm:
         return "\n".join(lines) + "\n"
 
     def alive(self) -> int:
-        """Counts tasks that wait or run. Where Slurm does not answer for a moment, one is taken to be there."""
-        user = getpass.getuser()
-        words = ("squeue", "--noheader", "--array", "--user", user, "--name", self.place.name, "--format", "%T")
-        code, listed, _ = _command(*words)
-        return 1 if code else sum(state not in ENDED for state in listed.split())
+        """Counts tasks that wait, run or are about to end. Where Slurm does not answer for a moment, it counts one."""
+        words = ("--user", getpass.getuser(), "--name", self.place.name, "--states", "all", "--format", "%i %T")
+        code, listed, _ = _command("squeue", "--noheader", "--array", *words)
+        if code:
+            return 1
+        states = {task: state.strip() for task, _, state in (line.partition(" ") for line in listed.splitlines())}
+        alive = {task for task, state in states.items() if task and state not in ENDED}
+        gone = [states.get(task) for task in self.seen if not alive]
+        self.cancelled = bool(gone) and all(state == CANCELLED for state in gone)
+        self.seen = alive or self.seen
+        return len(alive)
 
     def last_words(self) -> str:
         logs = sorted(self.place.path.parent.glob(f"{self.place.name}-*.log"), key=lambda path: path.stat().st_mtime)
@@ -89,7 +106,9 @@ class Slurm:
         return f"{lines[-1]} (see {logs[-1]})" if lines else ""
 
     def cancel(self) -> None:
-        _command("scancel", "--user", getpass.getuser(), "--name", self.place.name)
+        """Cancels the jobs that were submitted here, and none that an earlier driver left."""
+        if self.submitted:
+            _command("scancel", *self.submitted)
 
     def close(self) -> None:
         """Leaves the jobs in the queue: they need no driver."""

@@ -70,7 +70,7 @@ class Job:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return self.source.study, self.source.mixer, self.effort, self.pattern, self.trial
+        return self.source, self.effort, self.pattern, self.trial
 
     def order(self, runs: Sequence[Run], /) -> Order:
         """Returns what is to be done of these runs. Raises UserError as `load` does."""
@@ -85,6 +85,15 @@ class Job:
     def processes(self, runs: Sequence[Run], /) -> int:
         """Returns the most processes that one of these runs is trained by."""
         return max((run.numerics.nproc for run in runs), default=1)
+
+    def check_device(self, runs: Sequence[Run]) -> None:
+        """Raises UserError where the device is not on this machine, or lacks what the numerics of these runs ask."""
+        from levelfield.run import pick_device
+        from levelfield.runs.numerics import check_device
+
+        device = pick_device(self.device)
+        for numerics in {run.numerics for run in runs}:
+            check_device(numerics, device)
 
     def on(self, device: str, workers: int) -> Job:
         return replace(self, device=device)
@@ -104,6 +113,10 @@ class Job:
 
         study, runs = self.load()
         torch.set_num_threads(self.threads)
+        if (count := self.processes(runs)) == 1:
+            self.check_device(runs)
+        elif self.device.startswith("cuda") and (here := torch.cuda.device_count()) < count:  # which takes no memory
+            raise UserError(f"A run by {count} processes needs as many GPUs, and this machine has {here}.")
         return Runs.of(self, study, runs)
 
     def to_json(self) -> str:

@@ -65,6 +65,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["plan", "no_such_study"], "no study 'no_such_study'"),
         (["plan", "toys"], "give it with its .py"),
         (["plan", "toys.py", "--filter", "x*"], "ids look like toy-trap-scratch-0-"),
+        (["run", "toys.py", "--only", "toy-trap-scratch-1"], "no run 'toy-trap-scratch-1' at effort minutes: did you"),
+        (["run", "toys.py", "--only", "a", "--filter", "b*"], "--only names one run and --filter any number"),
         (["data", "prepare", "listop"], "did you mean 'listops'?"),
         (["data", "verify", "listop"], "did you mean 'listops'?"),
         (["data", "verify", "listops"], "levelfield data prepare listops"),
@@ -366,6 +368,22 @@ def test_an_old_flag_of_other_commands_is_refused_as_it_was_typed(
 ) -> None:
     said = refused(capsys, "export", "x", "--to", "folder")
     assert "export has no option --to:" in said and "is called" not in said
+
+
+def test_one_run_is_named_by_its_id(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[str] = []
+
+    def execute(job: Job, *rest: object, **more: object) -> bool:
+        executed.extend(run.id for run in job.load()[1])
+        return True
+
+    monkeypatch.setattr(train_commands, "execute", execute)
+    last = choose(load_study("toys.py"), "smoke")[1].id
+    main(["run", "toys.py", "--effort", "smoke", "--only", last])
+    assert executed == [last]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("old", "command"), [("--flavour", "ruler"), ("--published-bug", "ruler"), ("--only", "plan")])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import toys
 from stages import BYTES, Stage, Threads, undisturbed
 
@@ -22,7 +23,7 @@ from levelfield.engine.training import attempt
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, claim
-from levelfield.spec import Run, UserError
+from levelfield.spec import Numerics, Run, UserError
 
 
 @pytest.fixture
@@ -137,6 +138,20 @@ def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="share the folder"):
         pool.work(tmp_path / "jobs" / "levelfield-0.json")
+
+
+def test_a_worker_refuses_a_study_whose_runs_its_machine_cannot_compute(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for device, numerics, why in (
+        ("cpu", Numerics(precision="tf32"), "tf32 is of NVIDIA GPUs"),
+        ("cuda", Numerics(nproc=2), "2 processes needs as many GPUs, and this machine has 1"),
+    ):
+        job = replace(stage.job, device=device, source=replace(stage.job.source, numerics=numerics))
+        with pytest.raises(UserError, match=why):
+            job.loaded()
 
 
 def test_trials_are_units_of_the_same_engine_and_the_runs_use_what_they_find(

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import real_slurm
 import toys
 from paced import wait_for
-from stages import BYTES, Stage, answers, undisturbed
+from stages import BYTES, Heard, Stage, answers, undisturbed
 
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
@@ -117,3 +117,18 @@ def test_a_partition_that_does_not_exist_is_one_sentence_and_nothing_is_queued(s
     with pytest.raises(UserError, match="Invalid partition name specified"):
         Driver(stage.job, made, stage.heard).execute(stage.runs())
     assert tasks() == {}
+
+
+def test_jobs_that_are_cancelled_by_hand_end_the_command_and_stay_away(stage: Stage) -> None:
+    toys.write(stage.path, runs=2, steps=4000, pause=0.02)
+
+    class Canceller(Heard):
+        def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+            if all((stage.where(seed) / store.LOG).exists() for seed in range(2)):
+                subprocess.run(["scancel", "--user", "root"], check=True)
+
+    made = engine(Placement("slurm", jobs=2), stage.job, stage.runs())
+    with pytest.raises(UserError, match="were cancelled: give the same command again"):
+        Driver(stage.job, made, Canceller()).execute(stage.runs())
+    assert tasks() == {}
+    assert all(list(stage.where(seed).glob("checkpoint-*")) for seed in range(2))

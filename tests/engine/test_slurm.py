@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import fake_slurm
 import pytest
+import refusals
+import torch
 import toys
 from paced import wait_for
-from stages import BYTES, Stage, refused, undisturbed
+from stages import BYTES, Heard, Stage, refused, undisturbed
 
+from levelfield.engine import jobs, pool
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
-from levelfield.engine.pool import Workplace
+from levelfield.engine.pool import Pool, Workplace
 from levelfield.engine.slurm import Slurm
+from levelfield.engine.training import Job
+from levelfield.files import read_json
 from levelfield.runs import store
+from levelfield.spec import Numerics, UserError
 
 
 @pytest.fixture
@@ -51,7 +61,10 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     assert not (stage.folder / "runs").exists() and not (stage.folder / "data").exists()
     (state / "away").unlink()
     assert "invalid partition" in refused(capsys, "--engine", "slurm", "--partition", "nowhere")
+    assert list((stage.folder / "runs").iterdir()) == []
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
+    spread = ("--engine", "slurm", "--device", "cuda", "--gpus", "1", "--nproc", "4")
+    assert "--nproc 4 takes a GPU for each, and a worker has 1: give --gpus 4." in refused(capsys, *spread)
     assert "'slurm'" in refused(capsys, "--engine", "slum")
     assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -62,6 +75,90 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
 def execute(stage: Stage, jobs: int) -> Outcome:
     made = engine(Placement("slurm", jobs=jobs), stage.job, stage.runs())
     return Driver(stage.job, made, stage.heard).execute(stage.runs())
+
+
+def idle(stage: Stage, monkeypatch: pytest.MonkeyPatch, does: str = "exec sleep 60") -> None:
+    """Has jobs execute a line of shell in place of a worker."""
+    worker = stage.folder / "worker"
+    worker.write_text(f"#!/bin/sh\n{does}\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(worker))
+
+
+def queued(stage: Stage, job: Job) -> Pool:
+    """Puts one worker of a job into the queue, as a driver does that is killed then."""
+    made = engine(Placement("slurm", jobs=1), job, stage.runs())
+    assert isinstance(made, Pool)
+    order = job.order(stage.runs())
+    assert made.open(order) == ()
+    made.submit(order.units)
+    return made
+
+
+def test_a_command_that_is_refused_leaves_the_jobs_of_others_in_the_queue(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the same command before its study was edited, and those of the same study with other numerics."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    state = stage.folder / "slurm" / "state"
+    split = replace(stage.job, source=replace(stage.job.source, numerics=Numerics(accumulate=2)))
+    first, second = queued(stage, stage.job), queued(stage, split)
+    before = fake_slurm.running(state)
+    assert len(before) == 2
+    stage.path.write_text(stage.path.read_text() + "# the same runs, other code\n")
+    with pytest.raises(UserError, match="go by other code"):
+        execute(stage, 1)
+    assert fake_slurm.running(state) == before
+    first.cancel()
+    wait_for(lambda: len(fake_slurm.running(state)) == 1)
+    second.cancel()
+    wait_for(lambda: not fake_slurm.running(state))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_what_this_machine_lacks_is_asked_of_the_workers(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch, "echo no GPU here")
+    monkeypatch.setattr(pool, "POLL_S", 0.0)
+    command = ("run", "toys.py", "--effort", "smoke", "--engine", "slurm", "--gpus", "1")
+    assert "choose cpu, cuda or auto" in refusals.refused(capsys, *command, "--device", "abacus")
+    assert not (stage.folder / "runs").exists()
+    assert "before a run did: no GPU here" in refusals.refused(capsys, *command, "--precision", "tf32")
+    (order,) = (stage.folder / "runs" / "jobs").glob("*.json")
+    job = jobs.read(read_json(order)["job"])
+    assert job.device == "cuda"
+    with pytest.raises(UserError, match="Device 'cuda' cannot be used here"):
+        pool.work(order)
+    assert not (stage.where(0) / store.ERROR).exists()
+
+
+def test_a_lost_task_is_replaced_and_one_that_was_cancelled_ends_the_command(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    monkeypatch.setattr(pool, "POLL_S", 0.0)
+    state = stage.folder / "slurm" / "state"
+    made = engine(Placement("slurm", jobs=1), stage.job, stage.runs())
+    assert isinstance(made, Pool)
+    slurm = made.cluster
+    assert isinstance(slurm, Slurm)
+
+    class Meddler(Heard):
+        def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
+            tasks = fake_slurm.running(state)
+            if "1_0" in tasks:
+                os.kill(tasks["1_0"], signal.SIGKILL)
+            elif tasks.keys() & slurm.seen:  # the driver has seen it
+                subprocess.run(["scancel", "--name", made.place.name], check=True)
+
+    with pytest.raises(UserError, match="were cancelled: give the same command again"):
+        Driver(stage.job, made, Meddler()).execute(stage.runs())
+    assert len(list(state.glob("*.job"))) == 2
+    assert not fake_slurm.running(state)
 
 
 @pytest.mark.slow
