@@ -104,7 +104,7 @@ def run_status(where: Path, now: float, phases: int) -> RunStatus:
     disk = Folder(where)
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None
-    if entry is not None and entry.kind != "free":
+    if entry is not None and entry.kind not in ("free", "failed"):
         silent_s = max(0.0, now - disk.heard(number))
         ended = claims.ended(entry.owner) or silent_s >= entry.owner.deadline_s
         return RunStatus(

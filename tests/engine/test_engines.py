@@ -21,8 +21,9 @@ from paced import wait_for
 from repository import TESTS
 from stages import Heard, Stage
 
-from levelfield.engine.driver import Outcome, check_folder
+from levelfield.engine.driver import Event, Outcome, check_folder
 from levelfield.engine.find import Source
+from levelfield.engine.jobs import Order
 from levelfield.engine.local import Local, cause
 from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
@@ -64,8 +65,52 @@ def test_a_worker_that_always_dies_fails_one_run_only(stage: Stage) -> None:
     toys.write(stage.path, traps={1: "die"}, runs=3)
     outcome = stage.execute()
     assert len(outcome.done) == 2
-    assert "twice" in outcome.failed[stage.runs()[1].id]
+    assert "3 times with nothing saved in between" in outcome.failed[stage.runs()[1].id]
     assert "SIGKILL" in (stage.where(1) / "error.txt").read_text()
+
+
+class Dying:
+    """An engine whose workers die, five times, and then finish their unit. saves: they save something before."""
+
+    def __init__(self, saves: bool) -> None:
+        self.saves, self.given = saves, list[str]()
+
+    def open(self, order: Order) -> Sequence[str]:
+        self.order = order
+        return ()
+
+    def room(self) -> int:
+        return 1
+
+    def submit(self, units: Sequence[str]) -> None:
+        self.given += units
+
+    def heard(self, seconds: float) -> Sequence[Event]:
+        unit, count = self.given[-1], len(self.given)
+        where = self.order.where(unit)
+        where.mkdir(exist_ok=True)
+        if self.saves:
+            (where / f"checkpoint-0-{count}-x.safetensors").write_text("x")
+        return [Event(unit, "died", "was killed", "its last words") if count <= 5 else Event(unit, "done")]
+
+    def running(self) -> Sequence[str]:
+        return ()
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_only_workers_that_die_with_nothing_saved_in_between_end_a_run(stage: Stage, saves: bool) -> None:
+    toys.write(stage.path)
+    engine, name = Dying(saves), stage.runs()[0].id
+    outcome = stage.execute(engine)
+    if saves:
+        assert (outcome.done, len(engine.given)) == ((name,), 6)
+    else:
+        assert outcome.failed == {name: "its worker was killed, 3 times with nothing saved in between"}
+        assert "its last words" in (stage.where(0) / store.ERROR).read_text()
 
 
 def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_path: Path) -> None:
