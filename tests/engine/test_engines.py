@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +29,7 @@ from levelfield.engine.jobs import Order
 from levelfield.engine.local import Local, cause
 from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
+from levelfield.files import locked
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import claim
@@ -229,6 +232,37 @@ def test_a_folder_without_hard_links_or_whose_links_replace_is_refused(
     with pytest.raises(UserError, match="needs hard links"):
         check_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_locked_for_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As Lustre without the option flock; the folder of temporary files is on another file system."""
+    lockless, taken = tmp_path / "lustre", fcntl.flock
+    (tmp_path / "tmp").mkdir()
+
+    def flock(file: int, how: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{file}")).is_relative_to(lockless):
+            raise OSError(number, os.strerror(number))
+        taken(file, how)
+
+    def busy() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for _ in range(2):
+        with (
+            locked(lockless / ".lock"),
+            locked(lockless / ".other", busy=busy),
+            pytest.raises(TimeoutError),
+            locked(lockless / ".lock", busy=busy),
+        ):
+            pytest.fail("two have it")
+    monkeypatch.setattr(tempfile, "tempdir", str(lockless))
+    with pytest.raises(UserError, match=r"has no locks .*: set TMPDIR"), locked(lockless / "x" / ".lock"):
+        pytest.fail("nothing is locked")
 
 
 def test_an_order_survives_the_journey_to_a_worker() -> None:
