@@ -20,9 +20,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from levelfield.engine.driver import check_folder
 from levelfield.engine.jobs import failure
 from levelfield.engine.training import Job, index_of
-from levelfield.files import made
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, Lost, Stopped, claim, shared
 from levelfield.spec import Numerics, UserError
@@ -66,7 +66,7 @@ def take_part(job: Job) -> bool:
         raise UserError(f"torchrun trains one run at a time, and this names {len(runs)}: choose one by --filter.")
     check(runs[0])
     if os.environ["RANK"] == "0":
-        made(job.out, "--runs-dir")
+        check_folder(job.out)
         store.write_index(job.out, index_of(job, declared, study), adds=bool(job.source.mixer))
     device = pick_device("auto").type if job.device == "auto" else job.device
     return work(replace(job, device=device), runs[0].id)

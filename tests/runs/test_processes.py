@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import toys
@@ -226,3 +228,14 @@ def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, mo
     with pytest.raises(UserError, match="one run at a time, and this names 2: choose one by --filter"):
         member.take_part(job)
     assert not job.out.exists()
+
+
+def test_a_folder_without_hard_links_is_refused_by_what_torchrun_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(tmp_path / "toys.py")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
+    with pytest.raises(UserError, match="needs hard links"):
+        member.take_part(Job(Source(str(tmp_path / "toys.py")), "smoke", tmp_path / "runs", tmp_path / "data"))
+    assert not list((tmp_path / "runs").iterdir())
