@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from stat import S_ISDIR
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -42,6 +42,7 @@ except ImportError:  # Windows
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 AGAIN = "remove it, then run the same command again"
+UNLOCKABLE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # as Lustre says that is mounted without flock
 AWAY = (errno.EIO, getattr(errno, "ESTALE", errno.EIO))  # a disk or its server fails, perhaps for a moment
 CLOSED = (
     errno.EACCES,
@@ -167,18 +168,33 @@ def locked(path: Path, option: str = "", busy: Callable[[], None] = lambda: None
     """Holds the lock on a file, after waiting where another process has it.
 
     A missing file is made, and what is in an existing one stays. The system releases the lock when the process ends,
-    however it ends. Raises UserError where the file cannot be made. option: as of `disk_errors`. busy: is called before
-    waiting.
+    however it ends. Where the file system has no locks, one in this machine's folder of temporary files stands for it,
+    so that processes of this machine still exclude each other; those of others do not, as with locks that a network
+    file system keeps to each machine. Raises UserError where the file cannot be made. option: as of `disk_errors`.
+    busy: is called before waiting.
     """
     while True:
         with _lock_file(path, option) as file:
-            if not _locked(file, wait=False):
+            free = _locked(file, wait=False)
+            if free is None:
+                break
+            if not free:
                 busy()
                 while not _locked(file, wait=True):  # Windows waits ten seconds at a time
                     pass
             if _is_at(path, file):  # and was not removed by whoever held it
                 yield
                 return
+    with locked(_elsewhere(path), option, busy):
+        yield
+
+
+def _elsewhere(path: Path) -> Path:
+    """Returns the file in this machine's folder of temporary files whose lock stands for that on a path."""
+    here = Path(gettempdir())
+    if path.parent == here:
+        raise UserError(f"{here} has no locks (flock): set TMPDIR to a folder that has.")
+    return here / f"levelfield-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.lock"
 
 
 def _lock_file(path: Path, option: str) -> IO[bytes]:
@@ -200,18 +216,24 @@ def _is_at(path: Path, file: IO[bytes]) -> bool:
         return False
 
 
-def _locked(file: IO[bytes], wait: bool) -> bool:
-    """Locks an open file until it is closed; False where another process has it and the system waits no longer."""
+def _locked(file: IO[bytes], wait: bool) -> bool | None:
+    """Locks an open file until it is closed; False where another process has it and the system waits no longer, None
+    where the file system has no locks."""
     if fcntl is None:
         file.seek(0)
         with suppress(OSError):
             msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
             return True
         return False
-    with suppress(BlockingIOError):
+    try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        return True
-    return False
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in UNLOCKABLE:
+            return None
+        raise
+    return True
 
 
 @contextmanager

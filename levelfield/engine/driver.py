@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from levelfield.engine.jobs import Job, Order
-from levelfield.files import disk_errors, made, write_text
-from levelfield.runs import store
+from levelfield.engine.jobs import LOSSES, NO_PROGRESS, Job, Order, give_up
+from levelfield.files import disk_errors, made
+from levelfield.runs import claims
 from levelfield.spec import UserError
 
-ATTEMPTS = 2  # at a unit whose worker dies
 ASK_AGAIN_S = 1.0  # for a unit that another process has
 LISTEN_S = 0.2
 
@@ -103,7 +102,7 @@ class Driver:
     waiting: deque[str] = field(default_factory=deque)
     busy: dict[str, float] = field(default_factory=dict)  # unit -> when to ask again
     under_way: set[str] = field(default_factory=set)
-    died: Counter[str] = field(default_factory=Counter)
+    died: Counter[tuple[str, str]] = field(default_factory=Counter)  # by unit and what was saved of it by then
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -165,14 +164,17 @@ class Driver:
             self._bury(event)
 
     def _bury(self, event: Event) -> None:
-        unit, how = event.unit, event.why
-        self.died[unit] += 1
-        if self.died[unit] < ATTEMPTS:
+        unit, how, where = event.unit, event.why, self.order.where(event.unit)
+        at = unit, claims.saved(where)
+        self.died[at] += 1
+        why = f"its worker {how}, {LOSSES} times {NO_PROGRESS}"
+        if self.died[at] < LOSSES:
             self.screen.say(f"The worker of {unit} {how}; trying the run once more.")
             self.waiting.appendleft(unit)
             return
-        why = f"its worker {how}, twice"
-        write_text(self.order.where(unit) / store.ERROR, f"The run failed: {why}.\n\n{event.words}\n")
+        if not give_up(where, f"The run failed: {why}.\n\n{event.words}\n"):
+            self.busy[unit] = time.monotonic() + ASK_AGAIN_S
+            return
         self.failed[unit] = why
         self.screen.say(f"{unit} failed: {why}.")
 

@@ -13,17 +13,20 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from levelfield.files import disk_errors, refusal, write_text
+from levelfield.files import disk_errors, refusal
 from levelfield.runs import store
 from levelfield.runs.claims import Claim, Lost, Stopped, claim
 from levelfield.spec import UserError
 from levelfield.spec.memory import reason
 
+LOSSES = 3  # of workers in a unit of which nothing more was saved meanwhile, after which it has failed
+NO_PROGRESS = "with nothing saved in between"
 KINDS = {"runs": "training", "questions": "questions"}  # modules beside this one, each with a `Job` of its own
 
 
@@ -132,7 +135,7 @@ def failure(error: Exception) -> str:
 def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
     """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
 
-    Whatever it raises is kept in the folder.
+    Whatever it raises is kept in the folder, unless another process has taken the unit over.
     """
     try:
         with claim(where) as mine:
@@ -141,14 +144,33 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
             with disk_errors(where):
                 (where / store.ERROR).unlink(missing_ok=True)
             try:
-                execute(mine)
+                return _executed(mine, execute)
             except (Lost, Stopped):
                 return "busy", ""
-            except Exception as error:
-                write_text(where / store.ERROR, failure(error))
-                return "failed", reason(error)
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)
     except OSError as error:
         return "failed", str(refusal(error))
+
+
+def _executed(mine: Claim, execute: Callable[[Claim], None]) -> tuple[str, str]:
+    try:
+        execute(mine)
+    except (Lost, Stopped):
+        raise
+    except Exception as error:
+        mine.fail(failure(error))
+        return "failed", reason(error)
     return "done", ""
+
+
+def give_up(where: Path, why: str) -> bool:
+    """Marks a unit as failed whose workers die; returns whether it did, for another process may be at it.
+
+    why: what `error.txt` says. Raises UserError where the folder cannot be written to.
+    """
+    with suppress(Lost), claim(where) as mine:
+        if mine is not None:
+            mine.fail(why)
+            return True
+    return False

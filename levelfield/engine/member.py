@@ -1,11 +1,12 @@
 """Runs one of several processes of a run, which find each other by what torchrun tells them in the environment.
 
-    python -m levelfield.engine.member JOB RUN_ID           (only torchrun calls this, which `torchrun.execute` starts)
+    python -m levelfield.engine.member JOB RUN_ID CLAIM     (only torchrun calls this, which `torchrun.execute` starts)
     torchrun ... -m levelfield run STUDY --filter RUN       (`take_part`, for whoever places processes by torchrun)
 
-The exit code is 0 where the run is complete, where another process has it, and where it was saved and given back, as
-any of the processes may be asked to: by SIGTERM, or by a byte on standard input. Otherwise the run's folder holds the
-reason, unless the process was killed.
+CLAIM is the number of the claim on the run, which the worker has and the first process shares. The exit code is 0 where
+the run is complete, where another process has it, and where it was saved to be given back, as any of the processes may
+be asked to: by SIGTERM, or by a byte on standard input. Otherwise the reason is staged for the worker, which has it
+moved into the run's folder, unless the process was killed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import threading
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 
+from levelfield.engine.driver import check_folder
 from levelfield.engine.jobs import failure
 from levelfield.engine.training import Job, index_of
-from levelfield.files import made
 from levelfield.runs import claims, store
-from levelfield.runs.claims import Lost, Stopped, claim
+from levelfield.runs.claims import Folder, Lost, Stopped, claim, shared
 from levelfield.spec import Numerics, UserError
 
 FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed because another one had ended
@@ -64,16 +66,17 @@ def take_part(job: Job) -> bool:
         raise UserError(f"torchrun trains one run at a time, and this names {len(runs)}: choose one by --filter.")
     check(runs[0])
     if os.environ["RANK"] == "0":
-        made(job.out, "--runs-dir")
+        check_folder(job.out)
         store.write_index(job.out, index_of(job, declared, study), adds=bool(job.source.mixer))
     device = pick_device("auto").type if job.device == "auto" else job.device
     return work(replace(job, device=device), runs[0].id)
 
 
-def work(job: Job, run_id: str) -> bool:
+def work(job: Job, run_id: str, number: int = 0) -> bool:
     """Does this process's part of a run, and returns whether the run is complete, which another process may have.
 
-    Raises UserError as `run.execute` does, and where the study has changed.
+    number: of the claim that the worker has on the run; 0 where the first process is to claim it. Raises UserError as
+    `run.execute` does, and where the study has changed; Lost where another process has taken the run over.
     """
     import torch
 
@@ -89,7 +92,7 @@ def work(job: Job, run_id: str) -> bool:
     where, probes = store.directory(job.out, run), study.probes(run)
     with (
         joined(run.numerics, pick_device(device)) as group,
-        claim(where) if group.leads else nullcontext() as mine,
+        (shared(where, number) if number else claim(where)) if group.leads else nullcontext() as mine,
     ):
         if group.agreed(mine is not None):
             with suppress(Stopped):  # in all processes, after the same step
@@ -116,10 +119,10 @@ def _heed_parent() -> None:
 
 def main() -> None:
     """Works, and leaves why it failed, unless another process failed first: that it ended is why the others fail."""
-    job, run_id = Job.from_json(sys.argv[1]), sys.argv[2]
+    job, run_id, number = Job.from_json(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     _heed_parent()
     try:
-        work(job, run_id)
+        work(job, run_id, number)
     except Lost:
         raise SystemExit(1) from None
     except Exception as error:
@@ -128,11 +131,20 @@ def main() -> None:
             raise SystemExit(1) from error
         if not isinstance(error, UserError):
             time.sleep(FIRST_S)
-        where = job.out / run_id
-        where.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), (where / store.ERROR).open("x", encoding="utf-8") as file:
-            file.write(failure(error))
+        _stage(job.out / run_id, number, failure(error))
         raise SystemExit(1) from error
+
+
+def _stage(where: Path, number: int, why: str) -> None:
+    """Stages the reason of a failure, unless another process of the run has; where the claim is gone, nothing is."""
+    disk = Folder(where)
+    if (entry := disk.read(number)) is None:
+        return
+    with suppress(FileExistsError, FileNotFoundError):
+        folder = disk.staging(entry.owner.token)
+        folder.mkdir(exist_ok=True)
+        with (folder / store.ERROR).open("x", encoding="utf-8") as file:
+            file.write(why)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     Driver(job, Pool(Slurm(placement), most=16), screen).execute(runs)
 
-A worker reads one file, the order: the job, the fingerprint of its code, and the ids of its runs. It goes through them,
+A worker reads one file, the order: the job, the fingerprint of its code, the ids of its runs, and of each the token of
+its newest claim when the order was given, so that only what happened since counts, by no clock. It goes through them,
 claims one that is free (`claims.claim`) and does what is left of it. So the leases are the only queue: a lost worker
 merely delays its run, which any other one continues, and a worker may be added at any time. The driver watches the
 folder of runs and replaces workers that were lost with their machine. It may itself be killed and started again, on any
@@ -27,16 +28,14 @@ from typing import Any, Protocol
 
 from levelfield.engine import jobs
 from levelfield.engine.driver import Event
-from levelfield.engine.jobs import Order
-from levelfield.files import read_json, write_json, write_text
+from levelfield.engine.jobs import LOSSES, Order
+from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
-from levelfield.runs.claims import Folder
 from levelfield.spec import UserError
 
 FOLDER = "jobs"  # in the folder of runs
 POLL_S = 1.0
 IDLE_S = claims.DEADLINE_S + 30.0  # that a worker waits for runs of others, in case their owners are lost
-LOSSES = 3  # of workers in one run, after which it counts as failed
 STARTS = 5  # of workers, one after another, without a run that ended meanwhile
 
 
@@ -86,6 +85,7 @@ class Pool:
     cluster: Cluster
     most: int
     units: set[str] = field(default_factory=set)
+    since: dict[str, str] = field(default_factory=dict)  # of each unit, the token of the newest claim before the order
     starts: int = 0
     polled: float = 0.0
 
@@ -103,7 +103,7 @@ class Pool:
         known = read_json(self.place.path)
         if known["fingerprint"] != order.fingerprint:
             raise UserError(f"Workers of {name} go by other code: let them end, or cancel the jobs of that name.")
-        self.units = set(known["runs"])
+        self.units, self.since = set(known["runs"]), known.get("since", {})
         return known["runs"]
 
     def room(self) -> int:
@@ -111,7 +111,10 @@ class Pool:
 
     def submit(self, units: Sequence[str]) -> None:
         self.units.update(units)
+        newest = {unit: claims.holder(self.order.where(unit)) for unit in units}
+        self.since.update({unit: entry.owner.token for unit, entry in newest.items() if entry is not None})
         made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
+        made |= {"since": self.since}
         write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
         try:
             self._start()
@@ -128,8 +131,8 @@ class Pool:
         if time.monotonic() - self.polled < POLL_S:
             return ()
         self.polled = time.monotonic()
-        since, alive = self.place.path.stat().st_mtime, self.cluster.alive()  # before a look at what they have done
-        ended = [event for unit in sorted(self.units) if (event := self._ended(unit, since))]
+        alive = self.cluster.alive()  # before a look at what they have done
+        ended = [event for unit in sorted(self.units) if (event := self._ended(unit))]
         self.units.difference_update(event.unit for event in ended)
         self.starts = 0 if ended else self.starts
         if self.units and not alive:
@@ -145,11 +148,11 @@ class Pool:
     def close(self) -> None:
         self.cluster.close()
 
-    def _ended(self, unit: str, since: float) -> Event | None:
+    def _ended(self, unit: str) -> Event | None:
         if self.order.finished(unit):
             return Event(unit, "done")
         where = self.order.where(unit)
-        if not failed(where, since):
+        if not failed(where, self.since.get(unit, "")):
             return None
         return Event(unit, "failed", store.why_failed(where))
 
@@ -166,20 +169,15 @@ class Pool:
             self.cluster.start(missing)
 
 
-def failed(where: Path, since: float) -> bool:
-    """Tells whether a run failed since that time, as the file system has it."""
-    try:
-        return (where / store.ERROR).stat().st_mtime >= since
-    except OSError:
+def failed(where: Path, since: str) -> bool:
+    """Tells whether a run failed in another claim than that of this token, which was the newest one before the order.
+
+    One of which no reason is there is tried again.
+    """
+    if not (where / store.ERROR).exists():
         return False
-
-
-def losses(where: Path, since: float) -> int:
-    """Counts the workers that were lost in a run since that time: claims that nobody gave back."""
-    disk = Folder(where)
-    entries = [(n, disk.read(n)) for n in range(1, disk.last() + 1)]
-    recent = [entry.kind for n, entry in entries if entry is not None and disk.heard(n) >= since]
-    return recent.count("held") - recent.count("free")
+    entry = claims.holder(where)
+    return entry is not None and entry.kind == "failed" and entry.owner.token != since
 
 
 def work(path: Path) -> str:
@@ -189,20 +187,23 @@ def work(path: Path) -> str:
     """
     known = read_json(path, f"share the folder {path.parent} with every machine, under the same name")
     os.chdir(known["folder"])
-    job, since = jobs.read(known["job"]), path.stat().st_mtime
-    units = job.loaded()
+    job = jobs.read(known["job"])
+    units, since = job.loaded(), dict.fromkeys(known["runs"], "") | known.get("since", {})
     if units.fingerprint != known["fingerprint"]:
         raise UserError(f"{units.name} is another one on this machine: give all machines the same files.")
     idle_since = time.monotonic()
-    while left := [unit for unit in known["runs"] if not (units.finished(unit) or failed(job.out / unit, since))]:
+    while left := [u for u in known["runs"] if not (units.finished(u) or failed(job.out / u, since[u]))]:
         for unit in left:
-            if losses(job.out / unit, since) >= LOSSES:
-                _give_up(job.out / unit)
+            where = job.out / unit
+            if failed(where, since[unit]):  # meanwhile, in another worker
+                continue
+            if claims.losses(where, since[unit]) >= LOSSES:
+                jobs.give_up(where, f"The run failed: its worker was lost {LOSSES} times {jobs.NO_PROGRESS}.\n")
                 continue
             outcome, why = units.attempt(unit)
             if claims.stopping():
                 return "it was asked to stop"
-            if outcome == "failed" and not failed(job.out / unit, since):  # not even that could be written
+            if outcome == "failed" and not failed(where, since[unit]):  # not even that could be written
                 raise UserError(why)
             if outcome != "busy":
                 idle_since = time.monotonic()
@@ -210,13 +211,6 @@ def work(path: Path) -> str:
             return ""
         claims.pause(POLL_S)
     return ""
-
-
-def _give_up(where: Path) -> None:
-    """Marks a run as failed whose workers die, if nobody is at it now."""
-    with claims.claim(where) as mine:
-        if mine is not None:
-            write_text(where / store.ERROR, f"The run failed: its worker was lost {LOSSES} times.\n")
 
 
 def main(words: Sequence[str], ended: Any = sys.exit) -> None:

@@ -3,8 +3,9 @@
     study_status(out, "demo", "minutes").runs["listops-..."].state     done, running, silent, failed or waiting
 
 What is done and what failed is in the runs' folders; who works on what is in their leases. The age of a heartbeat is
-the difference of two times that the file system gave, that of the heartbeat and that of a file made now, so that the
-clocks of two machines are never compared.
+the difference of two times that the file system gave, that of the heartbeat and that of a file made now. Where machines
+stamp files by clocks of their own, it is wrong by as much as these differ, and so is what counts as silent; both are
+only shown.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def run_status(where: Path, now: float, phases: int) -> RunStatus:
     disk = Folder(where)
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None
-    if entry is not None and entry.kind != "free":
+    if entry is not None and entry.kind not in ("free", "failed"):
         silent_s = max(0.0, now - disk.heard(number))
         ended = claims.ended(entry.owner) or silent_s >= entry.owner.deadline_s
         return RunStatus(

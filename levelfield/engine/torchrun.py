@@ -1,14 +1,15 @@
 """Executes one run in several processes of this machine, which torchrun starts and ends together.
 
-    execute(run, where, words=(job.to_json(), run.id), threads=1)       # ("done", ""), ("busy", "") or ("failed", why)
+    execute(run, mine, words=(job.to_json(), run.id), threads=1)
 
     worker --- starts ---> torchrun --- starts ---> run.numerics.nproc times `member.py`, joined as a group
       |                                                          |
       +--- a pipe to standard input, which ends with it ---------+
 
-The first of these processes claims the run. Where one dies, torchrun ends the others, and all are started once more:
-they continue from the last checkpoint. Where the worker dies, its pipe ends, and so do they. Where the worker is asked
-to stop, it writes a byte into the pipe: they agree on a step, save the run, give it back and end.
+The worker has the claim on the run, and the first of these processes shares it. Where one dies, torchrun ends the
+others, and all are started again: they continue from the last checkpoint. Where the worker dies, its pipe ends, and so
+do they. Where the worker is asked to stop, it writes a byte into the pipe: they agree on a step and save the run, and
+the worker gives it back.
 """
 
 from __future__ import annotations
@@ -16,40 +17,44 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 from levelfield.engine.environment import environment
-from levelfield.files import disk_errors, write_text
+from levelfield.engine.jobs import LOSSES, NO_PROGRESS
+from levelfield.files import read_text
 from levelfield.runs import claims, store
-from levelfield.spec import Run
+from levelfield.runs.claims import Claim, Stopped
+from levelfield.spec import Run, UserError
 
-ATTEMPTS = 2  # of a run one of whose processes dies
+USUAL = "out of memory is the usual reason"
 POLL_S = 0.5
 
 
-def execute(run: Run, where: Path, *, words: tuple[str, str], threads: int) -> tuple[str, str]:
-    """Executes a run, and returns the outcome and why, as `training.attempt` does.
+def execute(run: Run, mine: Claim, *, words: tuple[str, str], threads: int) -> None:
+    """Executes a run that this process has claimed.
 
-    words: what `member.py` is told. threads: of each process. Raises UserError where the folder cannot be written to.
+    words: what `member.py` is told, beside the number of the claim. threads: of each process. Raises UserError where
+    the run fails, with the reason that `member.py` has staged, if any; Stopped where it was saved to be given back;
+    Lost where another process has taken it over.
     """
-    variables = os.environ | environment(threads)
-    for _ in range(ATTEMPTS):
-        if claims.stopping():
-            break
-        with disk_errors(where):
-            (where / store.ERROR).unlink(missing_ok=True)
-        with subprocess.Popen(_command(run, words), stdin=subprocess.PIPE, env=variables) as started:
+    variables, where, died = os.environ | environment(threads), mine.disk.where, Counter[str]()
+    while not claims.stopping():
+        command = _command(run, (*words, str(mine.number)))
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=variables) as started:
             code = _ended(started)
-        if code == 0:  # also where another process had the run
-            return ("done" if store.complete(where) else "busy"), ""
-        with suppress(FileNotFoundError, IndexError):
-            return "failed", (where / store.ERROR).read_text(encoding="utf-8").splitlines()[0]
-    if claims.stopping():
-        return "busy", ""
-    why = f"one of its {run.numerics.nproc} processes was killed, {ATTEMPTS} times; out of memory is the usual reason"
-    write_text(where / store.ERROR, f"The run failed: {why}.\n")
-    return "failed", why
+        mine.look()  # the first process may have added to the list, as others may
+        if code == 0 and store.complete(where):
+            return
+        if code == 0:  # one of them was asked to stop
+            break
+        if (said := mine.staging / store.ERROR).exists():
+            raise UserError(read_text(said).split("\n")[0])
+        died[at := claims.saved(where)] += 1
+        if died[at] >= LOSSES and not claims.stopping():
+            count = run.numerics.nproc
+            raise UserError(f"one of its {count} processes was killed, {LOSSES} times {NO_PROGRESS}: {USUAL}.")
+    raise Stopped
 
 
 def _ended(started: subprocess.Popen[bytes]) -> int:
@@ -65,6 +70,6 @@ def _ended(started: subprocess.Popen[bytes]) -> int:
                 started.stdin.flush()
 
 
-def _command(run: Run, words: tuple[str, str]) -> list[str]:
+def _command(run: Run, words: tuple[str, ...]) -> list[str]:
     launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={run.numerics.nproc}", "--no-python"]
     return [sys.executable, "-P", "-m", *launch, sys.executable, "-P", "-m", "levelfield.engine.member", *words]

@@ -23,7 +23,7 @@ from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import Claim
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
+from levelfield.spec import Effort, Numerics, Probe, Run, Study
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,11 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
     from levelfield.run import execute
 
     where = store.directory(job.out, run)
-    if run.numerics.nproc > 1:
-        try:
-            return torchrun.execute(run, where, words=(job.to_json(), run.id), threads=job.threads)
-        except UserError as error:
-            return "failed", str(error)
 
     def train(mine: Claim) -> None:
-        execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
+        if run.numerics.nproc > 1:
+            torchrun.execute(run, mine, words=(job.to_json(), run.id), threads=job.threads)
+        else:
+            execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
 
     return jobs.attempt(where, train)

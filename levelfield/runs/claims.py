@@ -5,6 +5,7 @@
             write_rows(mine.staging / "rows.jsonl", rows)
             mine.check()                    # raises Lost where the run was taken over meanwhile
             mine.commit()                   # makes what is staged the results of the run, or raises Lost
+                                            # or mine.fail("why") gives it back as one that failed, or raises Lost
 
 A claim is lost in three ways. It is given back. Its process ends: on the same machine that is seen at once, so that a
 killed command goes on without waiting. Or its heartbeat has not been seen for DEADLINE_S, which is how the end of
@@ -26,13 +27,14 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from levelfield.files import disk_errors, sync
+from levelfield.files import disk_errors, sync, write_text
 from levelfield.runs import lease
 from levelfield.runs.lease import Entry, Owner, Watch
 from levelfield.spec import UserError
 
 FOLDER = ".lease"
 NUMBER = re.compile("[1-9][0-9]{0,5}")  # the name of an entry
+SAVED = re.compile(r"(checkpoint-\d+-\d+)-\w+\.safetensors|part-\d+\.jsonl|probe-.+\.jsonl|done\.json")
 UNTOLD = "?"  # in place of when a process started
 BEAT_S = 10.0
 DEADLINE_S = 90.0  # network file systems show a change of another machine within 60 s at most
@@ -100,10 +102,14 @@ class Folder:
                 written.unlink()
         return True
 
+    def entries(self, last: int) -> list[Entry]:
+        """Returns the entries up to that number, the oldest first."""
+        found = (self.read(number) for number in range(1, last + 1))
+        return [entry for entry in found if entry is not None]
+
     def claims(self, last: int) -> int:
         """Counts how many claims there were, up to the entry of that number."""
-        entries = (self.read(number) for number in range(1, last + 1))
-        return sum(entry is not None and entry.kind == "held" for entry in entries)
+        return sum(entry.kind == "held" for entry in self.entries(last))
 
     def pulse(self, number: int) -> object:
         return self.heard(number)
@@ -142,7 +148,7 @@ class Folder:
 
 
 class Claim:
-    """The claim that one process has on a run, with its heartbeat in a thread."""
+    """The claim of one process, and of those that it starts, on a run, with its heartbeat in a thread."""
 
     def __init__(self, disk: Folder, owner: Owner, number: int, beat_s: float) -> None:
         self.disk, self.owner, self.number, self.beat_s = disk, owner, number, beat_s
@@ -182,10 +188,35 @@ class Claim:
             self.number = number or self.number
         self.check()
 
-    def release(self) -> None:
-        """Ends the heartbeat, and gives the run back where it was not lost."""
+    def fail(self, why: str) -> None:
+        """Gives the run back as one that failed. Raises Lost where another owner has the run, whose folder then has no
+        word of it.
+
+        why: the content of `error.txt`, unless a process that shares the claim has staged one.
+        """
+        path = self.staging / lease.ERROR
+        if not path.exists():
+            write_text(path, why)
+        with self._changing, disk_errors(self.disk.where):
+            number = lease.perform(lease.fail(self.owner, self.number), self.disk)
+            self.lost = True  # it is given back
+        if not number:
+            self.check()
+
+    def look(self) -> None:
+        """Asks the disk whether the run still has this owner. Raises Lost where it has not."""
+        with self._changing, disk_errors(self.disk.where):
+            self._look()
+        self.check()
+
+    def end(self) -> None:
+        """Ends the heartbeat."""
         self._ended.set()
         self._heart.join()
+
+    def release(self) -> None:
+        """Ends the heartbeat, and gives the run back where it was not lost."""
+        self.end()
         with suppress(OSError):  # a full disk: others see that the heartbeat has ended
             shutil.rmtree(self.disk.staging(self.owner.token), ignore_errors=True)
             if not self.lost:
@@ -194,7 +225,15 @@ class Claim:
     def _beat(self) -> None:
         while not self.lost and not self._ended.wait(self.beat_s):
             with self._changing, suppress(OSError):  # a disk that is away for a moment is asked again
-                self.lost = not self.disk.beat(self.number)
+                self._look()
+
+    def _look(self) -> None:
+        """Touches the newest entry, if it is this owner's: a process that shares the claim may have committed."""
+        if not self.lost and not self.disk.beat(self.number):
+            number = self.disk.last()
+            entry = self.disk.read(number)
+            self.lost = entry is None or entry.owner != self.owner
+            self.number = self.number if self.lost else number
 
 
 _WATCHES: dict[Path, Watch] = {}
@@ -221,7 +260,7 @@ def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -
     beat_s, deadline_s: seconds between heartbeats, and without one until others take over. Raises UserError where the
     folder cannot be written to.
     """
-    disk, owner = Folder(where), _owner(deadline_s)
+    disk, owner = Folder(where), _owner(where, deadline_s)
     with disk_errors(where):
         where.mkdir(parents=True, exist_ok=True)
         steps = lease.take(owner, lambda number, entry, pulse: gone(where, number, entry, pulse))
@@ -234,6 +273,23 @@ def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -
         yield held
     finally:
         held.release()
+
+
+@contextmanager
+def shared(where: Path, number: int) -> Iterator[Claim]:
+    """Yields the claim of that number, which the process that started this one has, and gives back.
+
+    Raises Lost where another owner has the run.
+    """
+    disk = Folder(where)
+    if (entry := disk.read(number)) is None:
+        raise Lost(f"{where} is complete.")
+    held = Claim(disk, entry.owner, number, BEAT_S)
+    try:
+        held.look()
+        yield held
+    finally:
+        held.end()
 
 
 @contextmanager
@@ -257,7 +313,35 @@ def holder(where: Path) -> Entry | None:
     return disk.read(number) if (number := disk.last()) else None
 
 
-def _owner(deadline_s: float) -> Owner:
+def saved(where: Path) -> str:
+    """Returns what the next owner of a run would continue from, as text that another step, probe or answer changes.
+
+    A checkpoint goes by its phase and step, for its hash differs between two that were saved at the same step.
+    """
+    found = set[str]()
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in filter(None, map(SAVED.fullmatch, os.listdir(where))):
+            with suppress(FileNotFoundError):  # another one has just taken its place
+                size = (where / name[0]).stat().st_size
+                found |= {name[1] or f"{name[0]} {size}"} if size else set()
+    return " ".join(sorted(found))
+
+
+def losses(where: Path, since: str) -> int:
+    """Counts the owners that a run lost at what is saved of it now: those that neither committed nor gave it back.
+
+    since: only claims later than that of this token count, where it is there.
+    """
+    disk = Folder(where)
+    entries = disk.entries(disk.last())
+    tokens = [entry.owner.token for entry in entries]
+    first = len(tokens) - tokens[::-1].index(since) if since in tokens else 0
+    followed = [*zip(entries, [*tokens[1:], ""], strict=False)][first:]
+    lost = [entry.owner.saved for entry, after in followed if entry.kind == "held" and entry.owner.token != after]
+    return lost.count(saved(where)) if lost else 0
+
+
+def _owner(where: Path, deadline_s: float) -> Owner:
     pid = os.getpid()
     return Owner(
         token=uuid4().hex,
@@ -268,6 +352,7 @@ def _owner(deadline_s: float) -> Owner:
         since=time.time(),
         deadline_s=deadline_s,
         job=os.environ.get(JOB, ""),
+        saved=saved(where),
     )
 
 

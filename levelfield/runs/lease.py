@@ -12,7 +12,9 @@ one atomic operation that fails where the number is taken. So taking over and co
 holder that paused and of whoever took its run over, one alone can commit, whenever either wakes up and however long
 its operations are under way. Each holder stages its results in a folder of its own, and only when its entry `done`
 stands are they moved into the run's folder, `done.json` last. Moving can be repeated by anyone, so a holder that dies
-in the middle of it leaves nothing half done.
+in the middle of it leaves nothing half done. That a run failed is said in the same way, by an entry `failed` that
+competes for the same name, and `error.txt`, which whoever takes the run over moves before it begins: so none of an
+earlier holder appears later.
 
 What this needs of the file system is what POSIX says: `link` and `rename` are atomic, `link` fails where the name
 exists, and whoever has just added to a folder sees what was in it before. What it does not need is that clocks agree:
@@ -32,6 +34,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 DONE = "done.json"  # moved last: without it a run is not complete
+ERROR = "error.txt"  # why a run failed
 
 T = TypeVar("T")
 
@@ -42,7 +45,8 @@ class Owner:
 
     machine: a boot of a kernel and a space of process ids, "" where unknown. started: when the process started, as the
     kernel counts. since: seconds since 1970 by the owner's clock, to be shown and never compared. deadline_s: seconds
-    without a heartbeat after which others may take the run over.
+    without a heartbeat after which others may take the run over. saved: what had been saved of the run when it was
+    claimed, as `claims.saved` has it.
     """
 
     token: str
@@ -53,13 +57,15 @@ class Owner:
     since: float = 0.0
     deadline_s: float = 90.0
     job: str = ""  # what a scheduler calls it, such as "slurm 4242_7"
+    saved: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the list. files: for `done`, the names of what its owner has staged, in the order to move them."""
+    """One entry of the list. files: for `done` and `failed`, the names of what its owner has staged, in the order to
+    move them."""
 
-    kind: Literal["held", "done", "free"]
+    kind: Literal["held", "done", "free", "failed"]
     owner: Owner
     files: tuple[str, ...] = ()
 
@@ -120,23 +126,25 @@ def take(owner: Owner, gone: Gone) -> Steps[int]:
         entry: Entry | None = yield lambda disk: disk.read(number)
         if entry is None:  # the list was cleared in between
             return 0
-        if entry.kind != "free":
+        if entry.kind not in ("free", "failed"):
             pulse: object = yield lambda disk: disk.pulse(number)
             if not gone(number, entry, pulse):
                 return 0
     taken = yield from _add(number + 1, Entry("held", owner))
-    if taken and not (yield lambda disk: disk.published()):
-        yield from _finish(number)
+    if taken:
+        complete: bool = yield lambda disk: disk.published()
+        yield from _finish(number, ("failed",) if complete else ("failed", "done"))
     return taken
 
 
-def _finish(last: int) -> Steps[None]:
+def _finish(last: int, kinds: Sequence[str]) -> Steps[None]:
     """Moves what was committed, if anything was. Nothing changes the entries so far, since another one follows them."""
     for number in range(1, last + 1):
         entry: Entry | None = yield lambda disk, number=number: disk.read(number)
-        if entry is not None and entry.kind == "done":
+        if entry is not None and entry.kind in kinds:
             yield from _publish(entry)
-            return
+            if entry.kind == "done":
+                return
 
 
 def commit(owner: Owner, number: int, files: Sequence[str]) -> Steps[int]:
@@ -153,9 +161,25 @@ def commit(owner: Owner, number: int, files: Sequence[str]) -> Steps[int]:
     return added
 
 
-def _publish(done: Entry) -> Steps[None]:
-    for name in done.files:
-        yield lambda disk, name=name: disk.move(done.owner.token, name)
+def fail(owner: Owner, number: int) -> Steps[int]:
+    """Gives the claim back as that of a run that failed, and moves the reason that the owner has staged.
+
+    Returns the number of the entry; 0 where the run was taken over or is complete, and no reason was moved. (The look
+    at the owner's own entry is for a list that was cleared, as in `commit`.)
+    """
+    held: Entry | None = yield lambda disk: disk.read(number)
+    if held is None or held.owner != owner:
+        return 0
+    failed = Entry("failed", owner, (ERROR,))
+    added = yield from _add(number + 1, failed)
+    if added:
+        yield from _publish(failed)
+    return added
+
+
+def _publish(entry: Entry) -> Steps[None]:
+    for name in entry.files:
+        yield lambda disk, name=name: disk.move(entry.owner.token, name)
 
 
 def release(owner: Owner, number: int) -> Steps[None]:

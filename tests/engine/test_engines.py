@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +23,13 @@ from paced import wait_for
 from repository import TESTS
 from stages import Heard, Stage
 
-from levelfield.engine.driver import Outcome, check_folder
+from levelfield.engine.driver import Event, Outcome, check_folder
 from levelfield.engine.find import Source
+from levelfield.engine.jobs import Order
 from levelfield.engine.local import Local, cause
 from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
+from levelfield.files import locked
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import claim
@@ -64,8 +68,52 @@ def test_a_worker_that_always_dies_fails_one_run_only(stage: Stage) -> None:
     toys.write(stage.path, traps={1: "die"}, runs=3)
     outcome = stage.execute()
     assert len(outcome.done) == 2
-    assert "twice" in outcome.failed[stage.runs()[1].id]
+    assert "3 times with nothing saved in between" in outcome.failed[stage.runs()[1].id]
     assert "SIGKILL" in (stage.where(1) / "error.txt").read_text()
+
+
+class Dying:
+    """An engine whose workers die, five times, and then finish their unit. saves: they save something before."""
+
+    def __init__(self, saves: bool) -> None:
+        self.saves, self.given = saves, list[str]()
+
+    def open(self, order: Order) -> Sequence[str]:
+        self.order = order
+        return ()
+
+    def room(self) -> int:
+        return 1
+
+    def submit(self, units: Sequence[str]) -> None:
+        self.given += units
+
+    def heard(self, seconds: float) -> Sequence[Event]:
+        unit, count = self.given[-1], len(self.given)
+        where = self.order.where(unit)
+        where.mkdir(exist_ok=True)
+        if self.saves:
+            (where / f"checkpoint-0-{count}-x.safetensors").write_text("x")
+        return [Event(unit, "died", "was killed", "its last words") if count <= 5 else Event(unit, "done")]
+
+    def running(self) -> Sequence[str]:
+        return ()
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_only_workers_that_die_with_nothing_saved_in_between_end_a_run(stage: Stage, saves: bool) -> None:
+    toys.write(stage.path)
+    engine, name = Dying(saves), stage.runs()[0].id
+    outcome = stage.execute(engine)
+    if saves:
+        assert (outcome.done, len(engine.given)) == ((name,), 6)
+    else:
+        assert outcome.failed == {name: "its worker was killed, 3 times with nothing saved in between"}
+        assert "its last words" in (stage.where(0) / store.ERROR).read_text()
 
 
 def test_two_engines_share_the_runs_and_nothing_is_done_twice(stage: Stage, tmp_path: Path) -> None:
@@ -184,6 +232,37 @@ def test_a_folder_without_hard_links_or_whose_links_replace_is_refused(
     with pytest.raises(UserError, match="needs hard links"):
         check_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_locked_for_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As Lustre without the option flock; the folder of temporary files is on another file system."""
+    lockless, taken = tmp_path / "lustre", fcntl.flock
+    (tmp_path / "tmp").mkdir()
+
+    def flock(file: int, how: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{file}")).is_relative_to(lockless):
+            raise OSError(number, os.strerror(number))
+        taken(file, how)
+
+    def busy() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for _ in range(2):
+        with (
+            locked(lockless / ".lock"),
+            locked(lockless / ".other", busy=busy),
+            pytest.raises(TimeoutError),
+            locked(lockless / ".lock", busy=busy),
+        ):
+            pytest.fail("two have it")
+    monkeypatch.setattr(tempfile, "tempdir", str(lockless))
+    with pytest.raises(UserError, match=r"has no locks .*: set TMPDIR"), locked(lockless / "x" / ".lock"):
+        pytest.fail("nothing is locked")
 
 
 def test_an_order_survives_the_journey_to_a_worker() -> None:

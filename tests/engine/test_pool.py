@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from levelfield.engine.training import attempt
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder, claim
+from levelfield.runs.lease import Entry
 from levelfield.spec import Numerics, Run, UserError
 
 
@@ -38,7 +41,17 @@ def execute(stage: Stage, cluster: Threads, most: int = 2) -> Outcome:
     return Driver(stage.job, Pool(cluster, most), stage.heard).execute(stage.runs())
 
 
-def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_alone(stage: Stage) -> None:
+@pytest.mark.parametrize("ahead_s", [0.0, 3600.0])
+def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """ahead_s: seconds by which the clock that the order has its time from is before that of the workers."""
+
+    def write(path: Path, value: object) -> None:
+        write_json(path, value)
+        os.utime(path, (time.time() + ahead_s, time.time() + ahead_s))
+
+    monkeypatch.setattr(pool, "write_json", write)
     toys.write(stage.path, traps={1: "raise"}, runs=4)
     cluster = Threads(in_turn=True)
     outcome = execute(stage, cluster)
@@ -49,7 +62,9 @@ def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_
     found = {name: (stage.where(3) / name).read_bytes() for name in BYTES}
     assert found == undisturbed(stage, 3)
     assert read_json(stage.where(3) / store.LEDGER)["claims"] == 1
+    where = stage.where(1)
     assert execute(stage, Threads(in_turn=True)).failed == outcome.failed
+    assert Folder(where).claims(Folder(where).last()) == 2
 
 
 class Away(Threads):
@@ -100,7 +115,11 @@ def test_workers_that_end_at_once_are_started_a_few_times_and_then_quoted(stage:
     assert (len(cluster.started), cluster.cancelled) == (pool.STARTS, 1)
 
 
-def test_a_run_whose_workers_are_lost_three_times_has_failed(stage: Stage) -> None:
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_run_whose_workers_are_lost_three_times_has_failed_where_nothing_was_saved_in_between(
+    stage: Stage, saves: bool
+) -> None:
+    """The heartbeats of the lost ones have the time of a clock that is an hour behind that of the order."""
     toys.write(stage.path, runs=2)
     cluster = Threads(in_turn=True)
     lost = stage.where(0)
@@ -111,13 +130,18 @@ def test_a_run_whose_workers_are_lost_three_times_has_failed(stage: Stage) -> No
             assert mine is not None
             dead = replace(mine.owner, started="0")
         for number in range(disk.last() + 1, disk.last() + 4):
-            assert disk.add(number, replace(disk.read(1), owner=replace(dead, token=str(number))))
+            if saves:
+                (lost / "part-0.jsonl").write_text("x" * number)
+            owner = replace(dead, token=str(number), saved=claims.saved(lost))
+            assert disk.add(number, Entry("held", owner))
+            os.utime(disk.path / str(number), (time.time() - 3600, time.time() - 3600))
         Threads.start(cluster, count)
 
     cluster.start = start  # type: ignore[method-assign]
     outcome = execute(stage, cluster)
-    assert outcome.failed == {lost.name: "The run failed: its worker was lost 3 times."}
-    assert len(outcome.done) == 1
+    why = "The run failed: its worker was lost 3 times with nothing saved in between."
+    assert outcome.failed == ({} if saves else {lost.name: why})
+    assert len(outcome.done) == (2 if saves else 1)
 
 
 def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:

@@ -14,7 +14,7 @@ import toys
 from levelfield.cli.app import main
 from levelfield.engine import jobs
 from levelfield.engine.find import Source, choose
-from levelfield.engine.status import run_status, study_status
+from levelfield.engine.status import RunStatus, run_status, study_status
 from levelfield.engine.training import Job, attempt
 from levelfield.runs import store
 from levelfield.runs.claims import Folder, claim
@@ -88,6 +88,13 @@ def test_a_run_that_was_given_back_waits_and_counts_its_claims(where: list[Path]
             pass
         now = run_status(where[4], time.time(), 1)
         assert (now.state, now.claims) == ("waiting", count)
+
+
+def test_a_run_that_was_given_back_as_failed_says_why_and_counts_its_claims(where: list[Path]) -> None:
+    with claim(where[4]) as mine:
+        assert mine is not None
+        mine.fail("no such luck\n")
+    assert run_status(where[4], time.time(), 1) == RunStatus("failed", claims=1, why="no such luck")
 
 
 def test_trials_and_runs_are_one_json_object_and_what_diverged_is_counted(

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
-from levelfield.runs import claims
+from levelfield.engine import jobs
+from levelfield.longcontext.blocks import PART
+from levelfield.runs import checkpoint, claims, lease
 from levelfield.runs.claims import Folder, Lost, claim, holder
 from levelfield.runs.lease import DONE, Entry, Owner
 from levelfield.spec import UserError
@@ -101,6 +104,104 @@ def test_an_owner_notices_at_its_next_heartbeat_that_it_was_taken_over(where: Pa
             time.sleep(0.01)
         with pytest.raises(Lost):
             mine.check()
+
+
+def test_an_owner_that_was_taken_over_does_not_mark_the_run_as_failed(where: Path) -> None:
+    def wake_up(mine: claims.Claim) -> None:
+        other = Owner("other", host="node9")  # another machine takes the run over, which this process does not notice
+        assert lease.perform(lease.take(other, lambda *asked: True), Folder(where)) == mine.number + 1
+        raise RuntimeError("no GPU any more")
+
+    assert jobs.attempt(where, wake_up) == ("busy", "")
+    assert contents(where) == {}
+    entry = holder(where)
+    assert entry is not None and entry.owner.token == "other"
+
+
+def test_a_reason_that_its_owner_had_no_time_to_move_is_there_before_the_next_owner_begins_and_not_after(
+    where: Path,
+) -> None:
+    disk, owner = Folder(where), Owner("a")
+    number = lease.perform(lease.take(owner, lambda *asked: True), disk)
+    disk.staging("a").mkdir()
+    (disk.staging("a") / lease.ERROR).write_text("why")
+    assert disk.add(number + 1, Entry("failed", owner, (lease.ERROR,)))  # here it pauses
+    with claim(where) as other:
+        assert other is not None and contents(where) == {lease.ERROR: "why"}
+        (where / lease.ERROR).unlink()
+        disk.move("a", lease.ERROR)  # it wakes up
+        assert contents(where) == {}
+
+
+def test_a_failure_is_free_for_others_and_keeps_its_reason(where: Path) -> None:
+    with claim(where) as mine:
+        assert mine is not None
+        mine.fail("no such luck")
+    assert contents(where) == {lease.ERROR: "no such luck"}
+    with claim(where) as other:
+        assert other is not None and other.count == 2
+        assert contents(where) == {lease.ERROR: "no such luck"}
+
+
+def test_a_claim_is_shared_with_a_process_that_commits_and_given_back_by_the_one_that_has_it(where: Path) -> None:
+    with claim(where) as mine:
+        assert mine is not None
+        with claims.shared(where, mine.number) as also:
+            stage(also, "A")
+            also.commit()
+        assert (where / claims.FOLDER).exists()
+        mine.look()
+    assert contents(where) == dict.fromkeys(FILES, "A")
+    assert not (where / claims.FOLDER).exists()
+
+
+def test_a_claim_that_was_lost_is_not_shared(where: Path) -> None:
+    with claim(where) as mine:
+        assert mine is not None
+        assert Folder(where).add(2, Entry("held", replace(mine.owner, token="other")))
+        with pytest.raises(Lost), claims.shared(where, mine.number):
+            pytest.fail("it is another owner's")
+
+
+def test_losses_count_at_what_is_saved_of_a_run_and_no_further_back_than_asked(where: Path) -> None:
+    disk, numbers = Folder(where), iter(range(1, 20))
+
+    def lose() -> Owner:
+        lost = Owner(uuid4().hex, saved=claims.saved(where))
+        where.mkdir(exist_ok=True)
+        assert disk.add(next(numbers), Entry("held", lost))
+        return lost
+
+    assert claims.losses(where, "") == 0
+    lose()
+    first = lose()
+    assert (claims.losses(where, ""), claims.losses(where, first.token)) == (2, 0)
+    lose()
+    assert (claims.losses(where, ""), claims.losses(where, first.token)) == (3, 1)
+    given_back = Entry("free", lose())
+    assert disk.add(next(numbers), given_back)
+    assert claims.losses(where, "") == 3, "what was given back was not lost"
+    (where / "checkpoint-0-00000003-aaaa.safetensors").write_text("x")
+    assert claims.losses(where, "") == 0
+    lose()
+    (where / "checkpoint-0-00000003-aaaa.safetensors").rename(where / "checkpoint-0-00000003-bbbb.safetensors")
+    lose()
+    assert claims.losses(where, "") == 2, "the same step, saved again"
+    assert [path.name for path in checkpoint.listing(where)] == ["checkpoint-0-00000003-bbbb.safetensors"]
+    part = PART.format(3)
+    for name, content in ((part, "x"), (part, "xx"), ("probe-recall-a1.jsonl", "\n")):
+        (where / name).write_text(content)
+        assert claims.losses(where, "") == 0
+        lose()
+        assert claims.losses(where, "") == 1
+    (where / PART.format(12)).touch()
+    assert claims.losses(where, "") == 1, "a file without an answer"
+
+
+def test_entries_of_earlier_versions_are_read(where: Path) -> None:
+    fields = asdict(Owner("t", "node", "boot", 1, "1"))
+    del fields["saved"]
+    assert Entry.from_json(json.dumps({"kind": "free", "owner": fields, "files": []})).owner.token == "t"
 
 
 HOLDS = """

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from levelfield.runs import lease
-from levelfield.runs.lease import DONE, Entry, Owner
+from levelfield.runs.lease import DONE, ERROR, Entry, Owner
 
 FILES = ("rows", "weights", DONE)
 
 
 class DoubleCommit(Exception):
-    """Two results stood for one run."""
+    """Two results stood for one run, or a run that another owner had was marked as failed."""
 
 
 @dataclass
@@ -32,9 +32,10 @@ class State:
     entries: dict[int, Entry] = field(default_factory=dict)
     staged: set[tuple[str, str]] = field(default_factory=set)
     results: dict[str, str] = field(default_factory=dict)
+    error: str = ""  # whose reason of a failure is there
 
     def copy(self) -> State:
-        return State(dict(self.entries), set(self.staged), dict(self.results))
+        return State(dict(self.entries), set(self.staged), dict(self.results), self.error)
 
 
 class Server:
@@ -43,6 +44,9 @@ class Server:
     def __init__(self, dice: random.Random) -> None:
         self.dice, self.now, self.past = dice, State(), [State()]
         self.under_way: list[Callable[[], Any]] = []
+        self.begun: dict[str, int] = {}  # the owners that have begun to work, and their numbers
+        self.renamed: set[tuple[str, str]] = set()
+        self.failures = 0
 
     def change(self, act: Callable[[State], Any]) -> Any:
         before = self.now.copy()
@@ -51,6 +55,10 @@ class Server:
             raise DoubleCommit("results changed after the run was complete")
         if DONE in self.now.results and set(self.now.results.values()) != {self.now.results[DONE]}:
             raise DoubleCommit("results of two owners lie side by side")
+        if self.now.error not in ("", before.error) and DONE not in before.results:
+            self.failures += 1
+            if self.begun[self.now.error] < max(self.begun.values()):
+                raise DoubleCommit("an owner that was taken over marked the run as failed")
         self.past.append(self.now.copy())
         return answer
 
@@ -84,13 +92,19 @@ class Client:
         return None
 
     def stage(self, token: str, name: str) -> None:
-        self._change(lambda now: now.staged.add((token, name)))
+        """Stages a file, which is written beside its place and renamed: a repeated request finds none to rename."""
+        if (token, name) not in self.server.renamed:
+            self.server.renamed.add((token, name))
+            self._change(lambda now: now.staged.add((token, name)))
 
     def move(self, token: str, name: str) -> None:
         def rename(now: State) -> None:
             if (token, name) in now.staged:
                 now.staged.remove((token, name))
-                now.results[name] = token
+                if name == ERROR:
+                    now.error = token
+                else:
+                    now.results[name] = token
 
         self._change(rename)
 
@@ -126,13 +140,30 @@ def looking(owner: Owner, number: int, files: Sequence[str]) -> lease.Steps[int]
     return (yield from unfenced(owner, number, files))
 
 
+def unfenced_failure(owner: Owner, number: int) -> lease.Steps[int]:
+    """Gives the run back as failed without asking the list."""
+    yield lambda disk: disk.move(owner.token, ERROR)
+    return number
+
+
 Commit = Callable[[Owner, int, Sequence[str]], lease.Steps[int]]
+Fail = Callable[[Owner, int], lease.Steps[int]]
 
 
-def work(owner: Owner, client: Client, committed: list[str], gone: lease.Gone, commit: Commit) -> lease.Steps[None]:
-    """All that an owner does: as `claims.claim`, `run.execute` and `Claim.commit` do it."""
+def work(
+    owner: Owner, client: Client, committed: list[str], gone: lease.Gone, commit: Commit, fail: Fail | None
+) -> lease.Steps[None]:
+    """All that an owner does: as `claims.claim`, `run.execute`, `Claim.commit` and `Claim.fail` do it.
+
+    fail: how it ends, where the run raises an error.
+    """
     number = yield from lease.take(owner, gone)
     if not number:
+        return
+    client.server.begun[owner.token] = number
+    if fail is not None and not (yield lambda disk: disk.published()):
+        yield lambda disk: client.stage(owner.token, ERROR)
+        yield from fail(owner, number)
         return
     if not (yield lambda disk: disk.published()):
         for name in FILES:
@@ -147,9 +178,9 @@ def work(owner: Owner, client: Client, committed: list[str], gone: lease.Gone, c
 class Lives:
     """The owners of one seed, whose operations a scheduler lets happen in some order."""
 
-    def __init__(self, seed: int, kind: type[Client], commit: Commit) -> None:
+    def __init__(self, seed: int, kind: type[Client], commit: Commit, fail: Fail) -> None:
         self.dice = random.Random(seed)
-        self.server, self.kind, self.commit = Server(self.dice), kind, commit
+        self.server, self.kind, self.commit, self.fail = Server(self.dice), kind, commit, fail
         self.committed: list[str] = []
         self.born = 0
 
@@ -158,7 +189,8 @@ class Lives:
         self.born += 1
         client, dice = self.kind(self.server), self.dice
         owner, gone = Owner(str(self.born)), lambda *asked: not patient or dice.random() < 0.8
-        steps = work(owner, client, self.committed, gone, self.commit)
+        fail = self.fail if patient and dice.random() < 0.3 else None
+        steps = work(owner, client, self.committed, gone, self.commit, fail)
         try:
             asked = next(steps)
             while True:
@@ -200,17 +232,22 @@ class Lives:
             raise DoubleCommit("two owners were told that theirs are the results")
 
 
-def double_commits(seeds: int, kind: type[Client] = Client, commit: Commit = lease.commit) -> int:
-    found = 0
+def double_commits(
+    seeds: int, kind: type[Client] = Client, commit: Commit = lease.commit, fail: Fail = lease.fail
+) -> int:
+    """Returns in how many lives more than one result stood, or a failure that was none; some fail as they may."""
+    found = failures = 0
     for seed in range(seeds):
-        lives = Lives(seed, kind, commit)
+        lives = Lives(seed, kind, commit, fail)
         try:
             lives.simulate()
         except DoubleCommit:
             found += 1
             continue
+        failures += lives.server.failures
         assert DONE in lives.server.now.results, f"seed {seed}: the run was never completed"
         assert lives.committed in ([], [lives.server.now.results[DONE]]), f"seed {seed}"
+    assert failures or found == seeds
     return found
 
 
@@ -221,6 +258,10 @@ def test_a_thousand_lives_of_a_run_end_in_one_commit_each() -> None:
 @pytest.mark.parametrize("commit", [unfenced, looking])
 def test_without_its_fence_the_same_simulation_finds_double_commits(commit: Commit) -> None:
     assert double_commits(200, commit=commit) > 0
+
+
+def test_without_its_fence_an_owner_that_was_taken_over_marks_the_run_as_failed() -> None:
+    assert double_commits(200, fail=unfenced_failure) > 0
 
 
 def test_the_look_at_what_is_complete_is_needed_too() -> None:

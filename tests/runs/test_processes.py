@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import toys
@@ -21,11 +23,11 @@ from repository import ROOT
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
-from levelfield.engine import member, pool
+from levelfield.engine import jobs, member, torchrun
 from levelfield.engine.driver import Driver
 from levelfield.engine.find import Source, choose
 from levelfield.engine.local import Local
-from levelfield.engine.training import Job
+from levelfield.engine.training import Job, attempt
 from levelfield.files import read_json, read_rows
 from levelfield.run import execute
 from levelfield.runs import claims, store
@@ -125,7 +127,7 @@ def test_a_worker_of_a_cluster_that_is_told_of_its_end_has_the_run_saved_and_giv
     assert worker.wait(100) == 0
     assert (tmp_path / "requeued").exists() == (to == "worker")
     entry = claims.holder(where)
-    assert entry is not None and entry.kind == "free" and pool.losses(where, 0) == 0
+    assert entry is not None and entry.kind == "free" and claims.losses(where, "") == 0
     assert list(where.glob("checkpoint-*")) and not (where / store.ERROR).exists() and not store.complete(where)
     assert begin().wait(300) == 0
     assert store.complete(where)
@@ -176,6 +178,43 @@ def test_torchrun_itself_trains_a_run_of_the_command_line(tmp_path: Path) -> Non
     assert store.complete(tmp_path / "runs" / run.id)
 
 
+def test_a_look_at_a_run_that_another_process_has_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *about, **how: pytest.fail("torchrun was started"))
+    job, run = Job(Source("demo"), "smoke", tmp_path, tmp_path / "data"), of(2)
+    where = store.directory(tmp_path, run)
+    with claims.claim(where) as other:
+        assert other is not None
+        (where / store.ERROR).write_text("of an earlier command\n")
+        assert attempt(run, job, ()) == ("busy", "")
+        assert (where / store.ERROR).exists()
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_only_processes_that_die_with_nothing_saved_in_between_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: bool
+) -> None:
+    """Here a script takes the place of torchrun: it fails five times, and then leaves the run complete."""
+    script = """
+import sys
+from pathlib import Path
+where = Path(sys.argv[1])
+count = len(list(where.glob("start-*")))
+(where / f"start-{count}").touch()
+if sys.argv[2] == "True":
+    (where / f"checkpoint-0-{count}-x.safetensors").write_text("x")
+if count < 5:
+    sys.exit(1)
+(where / "done.json").touch()
+"""
+    run, where = of(2), tmp_path / "run"
+    monkeypatch.setattr(torchrun, "_command", lambda run, words: [sys.executable, "-c", script, str(where), str(saves)])
+    outcome, why = jobs.attempt(where, lambda mine: torchrun.execute(run, mine, words=("", ""), threads=1))
+    assert len(list(where.glob("start-*"))) == (6 if saves else 3)
+    assert outcome == ("done" if saves else "failed")
+    assert why == ("" if saves else (where / store.ERROR).read_text().strip())
+    assert saves or "2 processes was killed, 3 times with nothing saved in between" in why
+
+
 def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert member.together(Numerics()).nproc == 1, "the variable alone may be of another launcher"
@@ -189,3 +228,14 @@ def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, mo
     with pytest.raises(UserError, match="one run at a time, and this names 2: choose one by --filter"):
         member.take_part(job)
     assert not job.out.exists()
+
+
+def test_a_folder_without_hard_links_is_refused_by_what_torchrun_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.write(tmp_path / "toys.py")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
+    with pytest.raises(UserError, match="needs hard links"):
+        member.take_part(Job(Source(str(tmp_path / "toys.py")), "smoke", tmp_path / "runs", tmp_path / "data"))
+    assert not list((tmp_path / "runs").iterdir())
