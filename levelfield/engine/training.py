@@ -23,7 +23,7 @@ from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import Claim
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Numerics, Probe, Run, Study
+from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
 
 
 @dataclass(frozen=True)
