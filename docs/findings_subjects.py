@@ -71,6 +71,13 @@ class Subject:
         return (self.brief or self.short)(found)
 
 
+def _never_from_scratch(found: Answer) -> str:
+    """The answer in short, and that of the study that lets the arm from scratch train on."""
+    whole = _of("amos2025_patience")
+    parts = summary.never_from_scratch(found, whole=False), never_stopped.control(whole) if whole else ""
+    return " ".join(filter(None, parts))
+
+
 SUBJECTS = (
     Subject(
         "Never train from scratch",
@@ -78,12 +85,11 @@ SUBJECTS = (
         "Trained from scratch, Transformers look worse than they are. Self-pretraining on the task's own training "
         "inputs lifts them and closes most of their distance to state-space models (SSMs).",
         (("amos2025_small", "overnight", 0),),
-        "On reviews, an arm from scratch that catches up where nothing stops it early (`levelfield run "
-        "amos2025_patience --effort overnight`). Where the answer is open: a lift at an equal allowance of steps on "
-        "sequences of 1,024 steps and more, with models of the printed size (`levelfield run amos2025_table2 --effort "
-        "paper`).",
+        "On reviews, an arm from scratch that catches up, as none does over all steps (next section). Where the answer "
+        "is open: a lift at an equal allowance of steps on sequences of 1,024 steps and more, with models of the "
+        "printed size (`levelfield run amos2025_table2 --effort paper`).",
         short=summary.never_from_scratch,
-        brief=partial(summary.never_from_scratch, whole=False),
+        brief=_never_from_scratch,
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
         known=(("S4's lift holds*", SEEN), ("the gap narrows at an equal allowance*", SEEN)),
@@ -93,7 +99,8 @@ SUBJECTS = (
         "amos2025",
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
-        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule.",
+        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule. Two more seeds at "
+        "the higher rate: `levelfield run amos2025_patience --effort overnight`.",
         short=never_stopped.short,
         lead=never_stopped.lead,
     ),

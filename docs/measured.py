@@ -6,7 +6,7 @@
 
 A column is a task of one study at one effort under one protocol, so all that stands in it was trained by the same
 rules. Models of a study are led back to their mixers by the study itself, and nothing here names any. Of a study at
-several efforts the largest counts; a column whose runs are all in another one is left out.
+several efforts the largest that has been run as a whole counts; a column whose runs are all in another one is left out.
 """
 
 from __future__ import annotations
@@ -77,14 +77,15 @@ class Score:
 @cache
 def scores(results: Path) -> tuple[Score, ...]:
     """Returns every score of the folders in `results`, of each task's first protocol, in the order of the folders."""
-    kept: dict[str, tuple[Effort, bool, list[Row]]] = {}  # study -> its largest effort, whether by flags, and rows
+    kept: dict[str, tuple[Effort, bool, list[Row]]] = {}  # study -> its effort, whether tuned by flags, and rows
     for path in sorted(results.glob(f"*/{committed.ROWS}")):
         rows = committed.read_rows(path.parent)
         named = next((row for row in rows if "run" in row), Row())
         full, effort = named.get("study", ""), named.get("effort", "")
         name = full.partition("-")[0]  # of a study that was tuned by a flag, without -tuned
-        if effort in EFFORTS and (name not in kept or EFFORTS.index(kept[name][0]) < EFFORTS.index(effort)):
-            kept[name] = (effort, full != name, rows)
+        new = effort, full != name, rows
+        if effort in EFFORTS and (name not in kept or _order(name, *kept[name]) < _order(name, *new)):
+            kept[name] = new
     found: list[Score] = []
     for name, (effort, flags, rows) in kept.items():
         study = Source(name).find()
@@ -93,6 +94,13 @@ def scores(results: Path) -> tuple[Score, ...]:
             doubles = [_runs(found, column) for column in columns(found)]
             found += [score for score in new if not any(_runs(new, score.column) <= runs for runs in doubles)]
     return tuple(found)
+
+
+def _order(name: str, effort: Effort, flags: bool, rows: Sequence[Row]) -> tuple[bool, int]:
+    """Orders folders of one study: what is to be shown is a whole study before a part of it, then the larger effort."""
+    study, done = Source(name).find(), {row.get("run") for row in rows}
+    whole = flags or not isinstance(study, Study) or all(run.id in done for run in study.runs(effort))
+    return whole, EFFORTS.index(effort)
 
 
 def _runs(found: Iterable[Score], column: Column) -> frozenset[str]:

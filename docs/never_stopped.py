@@ -35,6 +35,16 @@ def short(found: Answer) -> str:
     )
 
 
+def control(found: Answer) -> str:
+    """Returns the score from scratch where nothing ends training, in a sentence; "" where nothing is decided of it."""
+    cells, steps = Table.of(found.results.rows).cells, found.planned[0].protocol.phases[0].recipe.budget.value
+    shown_to_stay = (arm for arm, finding in zip(RATES, found.findings, strict=True) if finding.decided > 0)
+    means = [f"{cells[Key(TASK, TRANSFORMER, arm)].mean:.1f} %" for arm in shown_to_stay]
+    return (
+        f"From scratch over all {steps:,.0f} steps, which nothing ends, it has {words.listed(means)}." if means else ""
+    )
+
+
 def lead(found: Answer) -> Iterator[str]:
     """Yields what differs from the arms of the section before, and what each took."""
     costs = {arm: shown.cost(found, Key(TASK, TRANSFORMER, arm)) for arm in (*RATES, SPT)}
