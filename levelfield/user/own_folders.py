@@ -148,7 +148,7 @@ def _named(root: Path, file: Path) -> _Named | None:
         split = above.pop()
         number = int(file.stem) if file.stem.isdecimal() else 0
     configuration = "/".join(each for each in above if each != "data")
-    return _Named(configuration, root.joinpath(*above), split, number, of, file)
+    return _Named(configuration, root.joinpath(*above), split, number, of=of, file=file)
 
 
 def _ours(path: Path, by_split: dict[str, list[Path]]) -> Dataset:

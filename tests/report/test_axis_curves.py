@@ -1,0 +1,41 @@
+"""Curves along an axis: where runs lie on it, and which panels are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fixtures_rows as fixtures
+
+from levelfield.report import axis_curves
+from levelfield.report.against_printed import PrintedSources
+from levelfield.report.cells import arms_of, gather
+from levelfield.spec import Published, Row
+
+
+def test_curve_takes_its_place_from_row_or_model():
+    _, results = fixtures.locality()
+    beside = PrintedSources([Published("miralles2025", "1")], fixtures.references(results))
+    lines = axis_curves.lines_along(results, "listops", "kernel", "accuracy", beside)
+    (conv,) = lines.along
+    assert [x for x, _ in conv.points] == [5, 7, 11, 21, 31, 61] and all(len(v) == 2 for _, v in conv.points)
+    assert {x: y for x, y, _ in conv.printed}[5.0] == 45.24 and len(conv.printed) == 6
+    assert {model for model, _ in lines.level} == {"attention", "s4"}
+    known = {run: spec for run, spec in results.specs.items() if arms_of(results)[run].model != "attention"}
+    fewer = axis_curves.lines_along(replace(results, specs=known), "listops", "kernel", "accuracy")
+    assert {model for model, _ in fewer.level} == {"s4"}, "of settings that are not known, nothing is said"
+    # A probe's rows say the same in words; they replace what the description says, and do not count twice.
+    arms = arms_of(results)
+    said = [Row(**{**r, "at": f"kernel={arms[r['run']].variant[7:] or 'all'}"}) for r in results.rows if "run" in r]
+    again = axis_curves.lines_along(replace(results, rows=[*results.rows, *said]), "listops", "kernel", "accuracy")
+    assert again.along[0].points == conv.points and again.level == lines.level
+
+
+def test_a_single_point_is_drawn_beside_a_task_on_which_the_axis_is_varied() -> None:
+    """As in the demo, whose local task has one kernel beside attention and whose other task has two."""
+    _, results = fixtures.locality()
+    others = {run for run, arm in arms_of(results).items() if arm.task == "image" and arm.variant[7:] not in ("", "5")}
+    beside = replace(results, rows=[row for row in results.rows if row.get("run") not in others])
+    alone = replace(beside, rows=[row for row in beside.rows if row.get("task") == "image"])
+    drawn, nothing = (axis_curves.curve(r, gather(r, "accuracy"), "kernel", "accuracy") for r in (beside, alone))
+    assert (drawn.alt if drawn else "") == "Test accuracy against kernel on listops, image."
+    assert (nothing.alt if nothing else "") == ""
