@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote
+
+from listening import listening
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 GATED, HIDDEN = "someone/gated", "someone/hidden"
@@ -32,18 +33,9 @@ class Hub:
 @contextmanager
 def serving(datasets: Mapping[str, Mapping[str, bytes]]) -> Iterator[Hub]:
     """Runs the server on a free port, and closes it at the end. All datasets have one commit, the branch main."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    hub = Hub(f"http://127.0.0.1:{httpd.server_address[1]}", datasets)
-    Handler.hubs[httpd.server_address[1]] = hub
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with listening(Handler) as port:
+        Handler.hubs[port] = Hub(f"http://127.0.0.1:{port}", datasets)
+        yield Handler.hubs[port]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
+from listening import listening
 
 Fault = Literal[
     "good",
@@ -107,18 +108,9 @@ def serving_model(says: Callable[[str], str], **more: Any) -> Iterator[ModelServ
     """Runs the server on a free port, and closes it at the end."""
     server = ModelServer(says, **more)
     handler = type("Answering", (Handler,), {"server_state": server})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    httpd.daemon_threads = True
-    httpd.request_queue_size = 64
-    server.url = f"http://127.0.0.1:{httpd.server_address[1]}/v1"
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with listening(handler) as port:
+        server.url = f"http://127.0.0.1:{port}/v1"
         yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
 
 
 def prompt_of(body: dict[str, Any]) -> str:

@@ -8,13 +8,14 @@ with serving() as server:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Literal
+
+from listening import listening
 
 Manner = Literal[
     "good",  # Range, ETag, length
@@ -57,18 +58,9 @@ class Server:
 @contextmanager
 def serving() -> Iterator[Server]:
     """Runs the server on a free port, and closes it at the end."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")
-    Handler.servers[httpd.server_address[1]] = server
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with listening(Handler) as port:
+        Handler.servers[port] = Server(f"http://127.0.0.1:{port}")
+        yield Handler.servers[port]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -21,7 +21,7 @@ from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, references
-from levelfield.engine.placement import HERE, Placement
+from levelfield.engine.placement import Placement
 from levelfield.engine.training import Job, index_of
 from levelfield.files import made
 from levelfield.report import committed
@@ -60,16 +60,15 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     from levelfield.engine import forecast
     from levelfield.run import check, pick_device
 
-    here = placement.engine == HERE.engine
     if placement.gpus and job.device == "auto":
         job = replace(job, device="cuda")  # which a worker without a GPU refuses
-    pick_device(job.device, here=here)
+    pick_device(job.device, here=not placement.elsewhere)
     study, runs = job.selected(declared)
     for run in runs:
         check(run)
     for sentence in (*lacking(job, runs), *forecast.oversized(runs, job.data)):
         say(sentence)
-    if here:
+    if not placement.elsewhere:
         job.check_device(runs)
     if job.threads < 1:
         raise UserError(f"--threads must be at least 1, not {job.threads}.")

@@ -34,6 +34,11 @@ class Placement:
     account: str = ""
     time: str = ""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether an engine has its own machines, which need not be like this one."""
+        return self.engine != HERE.engine
+
     def refuse(self, *names: str) -> None:
         """Raises UserError for fields of these names that are given, though the engine does not know them."""
         for name in names:
@@ -54,7 +59,7 @@ def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Engine:
     if placement.jobs is not None and placement.jobs < 1:
         raise UserError(f"--jobs must be at least 1, not {placement.jobs}.")
     together = job.processes(units)
-    if placement.engine != HERE.engine and 0 < placement.gpus < together > 1 and job.device != "cpu":
+    if placement.elsewhere and 0 < placement.gpus < together > 1 and job.device != "cpu":
         flag = f"{job.processes_flag} {together}"
         raise UserError(f"{flag} takes a GPU for each, and a worker has {placement.gpus:g}: give --gpus {together}.")
     found: Mapping[str, Callable[[Placement, Job, Sequence[Any]], Engine]] = vars(
