@@ -7,8 +7,8 @@
 All runs of a task score the same test examples in the same order, so two arms are compared example by example. Seeds
 and examples are drawn with replacement, independently of each other (Owen 2007, "The pigeonhole bootstrap"). With three
 seeds such an interval is too narrow: the bootstrap cannot see a seed beyond those at hand. The rule that decides
-(`report.decisions`) takes Student's t for them and no advantage of shared examples. So it should be the wider one
-throughout, and both should have the same middle.
+(`report.decisions`) takes Student's t for them and no arm to scatter less than all arms together. So it should be the
+wider one throughout, and both should have the same middle.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from scipy import stats
 
 from levelfield.files import read_rows
 from levelfield.report.decisions import Seeds, difference
+from levelfield.report.same_examples import Right
 from levelfield.report.scatter import Scatter
 from levelfield.runs import store
 
@@ -67,7 +68,9 @@ def compared(task: str, found: Sequence[Arm], scatter: Scatter) -> list[dict[str
     lines: list[dict[str, object]] = []
     for one, other in combinations(found, 2):
         examples = one.scores.shape[1]
-        mine, theirs = (Seeds(tuple(100 * arm.scores.mean(1)), examples) for arm in (one, other))
+        mine, theirs = (
+            Seeds(tuple(100 * arm.scores.mean(1)), examples, right=Right(task, arm.scores)) for arm in (one, other)
+        )
         span = difference(mine, theirs, 0.0, scatter).span()
         ours = (span.low, span.high) if span else (float("nan"), float("nan"))
         low, high = crossed(one.scores, other.scores)

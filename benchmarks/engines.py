@@ -1,12 +1,14 @@
 """Measures what executing costs besides training: the lease of a run, an engine's overhead, and studies of many runs.
 
     python benchmarks/engines.py                  the lease, and plan, claim, status and report of many simulated runs
-    python benchmarks/engines.py local slurm ray  also a study of eight runs of a second, on engines that are here
+    python benchmarks/engines.py local slurm ray  how a study of 64 runs of a second scales from one worker to two, on
+                                                  engines that are here
     python benchmarks/engines.py 10000            the lease, and studies of so many runs alone
 
 Slurm is a real one of two nodes, started on this machine (`tests/real_slurm.py`); Ray starts one on this machine.
-The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included; all else is
-given in CPU time, and of whole commands also the most memory that they took. Rows are added to
+The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included, and its
+first step is that of the run which began first, counted from the start of the command; all else is given in CPU time,
+and of whole commands also the most memory that they took. Rows are added to
 results/speed-engines.csv, each with the load of the machine, which wall times are longer by.
 """
 
@@ -18,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -38,7 +41,7 @@ from levelfield.runs.results import StudyIndex  # noqa: E402
 
 PAGE = ROOT / "results" / "speed-engines.csv"
 COLUMNS: tuple[str, ...] = ("what", "size", "wall_s", "cpu_s", "per_run_s", "load", "peak_mb")
-RUNS, STEPS, PAUSE, WORKERS = 8, 50, 0.02, 2
+RUNS, STEPS, PAUSE, WORKERS = 64, 50, 0.02, (1, 2)
 SIZES = (100, 1_000, 10_000, 100_000)
 WITH_PEAK = """
 import sys
@@ -177,17 +180,28 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         yield environment
 
 
-def overhead(engine: str, folder: Path) -> None:
-    """A study of runs that sleep most of a second each, with as many workers as there are cores here."""
-    here = folder / engine
-    here.mkdir()
-    toys.write(here / "toys.py", runs=RUNS, steps=STEPS, pause=PAUSE)
-    words = [sys.executable, "-m", "levelfield", "run", "toys.py", "--effort", "smoke", "--device", "cpu"]
-    words += ["--engine", engine, "--jobs", str(WORKERS)]
-    with slurm(here) if engine == "slurm" else nullcontext({}) as environment:
-        cost = timed(lambda: _quiet(words, here, os.environ | environment))
-    own = [json.loads(path.read_text())["wall_s"] for path in here.glob("runs/toy-*/ledger.json")]
-    note(f"engine {engine}, {WORKERS} workers", RUNS, cost, (cost.wall * WORKERS - sum(own)) / RUNS)
+def scaling(engine: str, folder: Path) -> None:
+    """A study of runs that sleep for most of a second each, with one worker and with two.
+
+    Its runs sleep so that two of them never wait for one core, and what is measured is the engine.
+    """
+    for workers in WORKERS:
+        here = folder / f"{engine}{workers}"
+        here.mkdir()
+        toys.write(here / "toys.py", runs=RUNS, steps=STEPS, pause=PAUSE)
+        words = [sys.executable, "-m", "levelfield", "run", "toys.py", "--effort", "smoke", "--device", "cpu"]
+        words += ["--engine", engine, "--jobs", str(workers)]
+        with slurm(here) if engine == "slurm" else nullcontext({}) as environment:
+            start = time.time()
+            cost = timed(lambda words=words, here=here, more=environment: _quiet(words, here, os.environ | more))
+        ended = {path: path.stat().st_mtime for path in here.glob("runs/toy-*/ledger.json")}
+        own = {path: json.loads(path.read_text())["wall_s"] for path in ended}
+        what = f"engine {engine}, {workers} {'worker' if workers == 1 else 'workers'}"
+        note(what, len(own), cost, (cost.wall * workers - sum(own.values())) / len(own))
+        first = min(ended[path] - own[path] for path in ended) - start
+        note(f"{what}: first step", 1, Cost(first, 0), first)
+        print(f"{what}: {sum(own.values()):.1f} s of runs; share of the time of workers: ", end="")
+        print(f"{sum(own.values()) / cost.wall / workers:.0%}", flush=True)
 
 
 def _quiet(words: list[str], folder: Path, environment: dict[str, str] | os._Environ[str]) -> None:
@@ -199,9 +213,12 @@ def main(words: list[str]) -> None:
     sizes = [int(word) for word in words if word.isdigit()]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
+        engines = [word for word in words if not word.isdigit()]
+        for engine in engines:
+            scaling(engine, folder)
+        if engines:
+            return
         lease(folder)
-        for engine in (word for word in words if not word.isdigit()):
-            overhead(engine, folder)
         for size in sizes or SIZES:
             path, out = simulated(folder, size), folder / f"runs{size}"
             passes(path, out, size)

@@ -8,7 +8,8 @@ Truth is put where no decision is right: all arms equal, or exactly at a margin.
 is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
 a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
 Where the same weights are asked in several places, there is a fifth, `places`: in each place each seed holds or fails
-by itself, as often as the truth there says.
+by itself, as often as the truth there says. All arms of a task answer the same test examples, of which some are hard
+for all, and verdicts compare them example by example.
 Three studies were given seeds twice because questions were open: their reports are read each time, too.
 The last column says what the same numbers do to the former rule: every seed above every other's.
 
@@ -24,7 +25,7 @@ from typing import get_args
 
 import numpy as np
 import tyro
-from simulated_seeds import GUESS, LEVEL, Case, Cell, Law, measured, rows_of
+from simulated_seeds import EXAMPLES, GUESS, LEVEL, Case, Cell, Law, measured, rows_of
 
 from levelfield.presets import comparison
 from levelfield.protocols import named_by_share
@@ -247,8 +248,11 @@ def guessing(reports: int, draw: np.random.Generator) -> int:
     rules = [
         Row(task=c.task, protocol="none", model="chance", metric="accuracy", split="test", value=0.1) for c in tasks
     ]
-    made = ([*rules, *(row for c in tasks for row in measured(c, 0, GUESS / 100, draw))] for _ in range(reports))
-    return sum(any(_guessed(rows)) for rows in made)
+    wrong = 0
+    for _ in range(reports):
+        hard = {c.task: draw.standard_normal(EXAMPLES, np.float32) for c in tasks}
+        wrong += any(_guessed([*rules, *(row for c in tasks for row in measured(c, 0, GUESS / 100, draw, hard))]))
+    return wrong
 
 
 def simulate(case: Case, law: Law, looks: Sequence[int], reports: int) -> dict[str, object]:

@@ -5,16 +5,19 @@ rows_of(case, "places", seeds=5, draw=np.random.default_rng(0))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
+from levelfield.runs.hits import Hits, with_hits
 from levelfield.spec import Row
 
 Law = Literal["bell", "unequal", "plateaus", "fail", "places"]
 EXAMPLES = 2_000
+ALIKE = 0.6  # share of the variance of how hard an example is that all arms of a task have in common
 GUESS, LEVEL = 10.0, 60.0  # percent: of guessing, and of an arm that has learnt
 
 
@@ -56,7 +59,8 @@ class Case:
 
 
 def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list[Row]:
-    """A report's rows: noise between seeds, then noise of the test examples."""
+    """A report's rows: noise between seeds, then noise of the test examples, which all arms of a task share."""
+    hard = {cell.task: draw.standard_normal(EXAMPLES, np.float32) for cell in case.cells}
     made = [row for task in {cell.task: None for cell in case.cells} for row in _rules(task, case)]
     spreads, shifts = {}, {}
     for cell in case.cells:
@@ -71,7 +75,7 @@ def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list
                 share = _held(cell.truth, draw)
             elif paired:  # the same weights: what is above guessing at one length is scaled to that of the other
                 share = _scaled(cell.truth, shift[seed])
-            made += measured(cell, seed, float(share), draw)
+            made += measured(cell, seed, float(share), draw, hard)
     return made
 
 
@@ -95,15 +99,24 @@ def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.G
     return draw.normal(0, spread if law == "unequal" else 1.0, seeds)
 
 
-def measured(cell: Cell, seed: int, share: float, draw: np.random.Generator) -> Iterator[Row]:
-    """Yields the rows of one run whose true score is `share`, with the noise of its test examples."""
+def measured(
+    cell: Cell, seed: int, share: float, draw: np.random.Generator, hard: Mapping[str, np.ndarray]
+) -> Iterator[Row]:
+    """Yields the rows of one run whose true score is `share`, with the noise of its test examples.
+
+    hard: task -> how hard each of its test examples is for all arms, (EXAMPLES,), normally distributed.
+    """
     run = f"{cell.task}-{cell.model}-{cell.protocol}-{seed}" + (f"-{cell.at}" if cell.at.startswith("kernel") else "")
     row = Row(run=run, task=cell.task, model=cell.model, protocol=cell.protocol, seed=seed, metric=cell.metric)
     if cell.metric == "r2":
         yield row | Row(split="test", value=float(draw.normal(share, 0.002)), stderr=0.002, n=EXAMPLES)
         return
     row |= Row(at=cell.at) if cell.at else Row()
-    yield row | Row(split="test", value=draw.binomial(EXAMPLES, share) / EXAMPLES, n=EXAMPLES)
+    own = draw.standard_normal(EXAMPLES, np.float32)
+    limit = NormalDist().inv_cdf(share) if share else -np.inf
+    right = ALIKE**0.5 * hard[cell.task] + (1 - ALIKE) ** 0.5 * own < limit
+    hits = Hits(cell.task, EXAMPLES, np.packbits(right).tobytes())
+    yield with_hits(row | Row(split="test", value=float(right.mean()), n=EXAMPLES), {run: hits})
     if cell.at.startswith("kernel"):
         yield Row(run=run, split="val", metric="accuracy", value=draw.binomial(EXAMPLES, share) / EXAMPLES)
 

@@ -246,7 +246,7 @@ class Answer:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        return import_module(f"levelfield.studies.{self.study.name.partition('-')[0]}").findings(self.results.rows)
+        return import_module(f"levelfield.studies.{self.study.name.partition('-')[0]}").findings(self.results.compared)
 
     @property
     def hours(self) -> float:

@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -373,3 +374,13 @@ def _parsed(path: Path, text: str, advice: str = "", made: Callable[[dict[str, A
         return json.loads(text, object_hook=made)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): {advice or remedy(path.parent)}.") from error
+
+
+NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises UserError for a name that cannot be part of a folder's name."""
+    if not NAME.fullmatch(name) or len(name.encode()) > 60:
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        raise UserError(f"The {kind} name {shown!r} cannot name a folder: take 1 to 60 letters, digits, . _ + -")

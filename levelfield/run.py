@@ -25,7 +25,7 @@ from levelfield._version import __version__
 from levelfield.data import download, prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.evaluate import SplitScores, evaluate
-from levelfield.files import disk_errors, write_json, write_rows
+from levelfield.files import check_name, disk_errors, write_json, write_rows
 from levelfield.model import Network
 from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
@@ -74,7 +74,7 @@ def check(run: Run) -> None:
     if model.positions == "learned" and model.max_positions is None:
         raise UserError("Learned positions need a table size: set Model(max_positions=...).")
     for kind, name in (("task", run.task.name), ("model", model.label), ("protocol", run.protocol.name)):
-        store.check_name(kind, name)
+        check_name(kind, name)
     if phases and phases[-1].recipe.budget.value == 0:  # an earlier phase may be skipped in this way
         raise UserError(f"The last phase of {run.protocol.name} trains for 0 steps: give it a budget.")
     if run.protocol.causal and not run.model.causal:

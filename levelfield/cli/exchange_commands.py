@@ -17,7 +17,7 @@ from typing import NamedTuple
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
 from levelfield.cli.streams import Say, several
-from levelfield.files import disk_errors
+from levelfield.files import check_name, disk_errors
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.reserved import reserved
@@ -92,7 +92,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     if not files or not model:
         raise UserError("Name the files of answers, and the model with --model.")
     label = Checkpoint("", model).folder + SUFFIX
-    store.check_name("model", label)
+    check_name("model", label)
     found = imported.read_all([file for inside in given.values() for file in inside], length)
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):

@@ -21,7 +21,7 @@ from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all, several
 from levelfield.engine.models import Loaded, Named
-from levelfield.files import disk_errors, made, write_rows
+from levelfield.files import check_name, disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import Evaluation, Overrides
 from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction
@@ -231,7 +231,7 @@ def conclude(
 def folder_of(choice: ModelChoice, runs_dir: Path) -> Path:
     """Returns the folder of a model's answers. Raises UserError for a name that cannot be that of a folder."""
     label = Checkpoint("", choice.name).folder + (BUG if choice.reference_bug else "")
-    store.check_name("model", label)
+    check_name("model", label)
     return runs_dir / "ruler" / label
 
 

@@ -18,7 +18,7 @@ from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
 from levelfield.cli.served_options import check_model, client_of, prices_of, way_of
 from levelfield.cli.streams import Say, say_all
-from levelfield.files import disk_errors, made
+from levelfield.files import check_name, disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.evaluation import Evaluation
@@ -30,7 +30,6 @@ from levelfield.longcontext.served.client import Address, Client, Listed, Nobody
 from levelfield.longcontext.served.lengths import SERVER, is_exact, tokenizer_for, tokenizer_here
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.ruler import Sources, Tokenizer
-from levelfield.runs import store
 from levelfield.spec import UserError
 
 SUFFIX = "-served"
@@ -38,7 +37,7 @@ LIMITS = ("max_model_len", "max_context_length", "context_length", "context_wind
 FREE_TOKENS = 10_000_000  # to read, above which a server elsewhere is asked only after confirmation
 HOST = re.compile(r"(?:\w+:/+)?(?P<rest>[\w.-]+:\d+(?:/.*)?)")  # and a port, which no folder and no name on the hub has
 NO_NAME = re.compile(r"[^\w.+-]")
-LONGEST_NAME = 60  # bytes of a folder's name, as `store.check_name` takes it
+LONGEST_NAME = 60  # bytes of a folder's name, as `files.check_name` takes it
 NEAR = 8  # tokens by which exact counts may differ, such as those of the beginning of a sequence
 
 
@@ -206,7 +205,7 @@ def folder_of(name: str, runs_dir: Path) -> Path:
     if len((label + SUFFIX).encode()) > LONGEST_NAME:
         ending = f"-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:6]}"
         label = label.encode()[: LONGEST_NAME - len(SUFFIX + ending)].decode(errors="ignore") + ending
-    store.check_name("model", label + SUFFIX)
+    check_name("model", label + SUFFIX)
     return runs_dir / "ruler" / (label + SUFFIX)
 
 

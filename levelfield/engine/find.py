@@ -26,12 +26,12 @@ from types import ModuleType
 from typing import Any
 
 from levelfield.engine import tuning
-from levelfield.files import read_json
+from levelfield.files import check_name, read_json
 from levelfield.longcontext.survey import Survey
 from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
-from levelfield.runs.store import SPEC, check_name, missing, read_index
+from levelfield.runs.store import SPEC, missing, read_index
 from levelfield.spec import (
     EFFORTS,
     Effort,

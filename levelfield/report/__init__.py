@@ -1,7 +1,7 @@
 """Makes a report from rows and ledgers alone: offline, without torch, without starting a run.
 
     report.build(study, "minutes", store.read(Path("runs"), study.name, "minutes"), Path("report/demo-minutes"))
-    # report.html  summary.csv  summary.md  rows.csv  figures/gap.svg  figures/gap.png ...
+    # report.html  summary.csv  summary.md  rows.csv  hits.csv  figures/gap.svg  figures/gap.png ...
 
 What a study shows is its `views`; the table of scores, its ledger, what differs between the arms, the failures and the
 cost are in every report, asked for or not.
@@ -34,6 +34,7 @@ from levelfield.report.page import FigureSection, PageData, page, paragraphs
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
 from levelfield.report.write import write
+from levelfield.runs import hits
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, ReportView, Row, Study, UserError
 from levelfield.spec.errors import format_error
@@ -92,7 +93,7 @@ def build(
         files=names,
         rows=rows,
     )
-    stale = ("trials.csv", "figures/*.svg", "figures/*.png")
+    stale = ("trials.csv", hits.FILE, "figures/*.svg", "figures/*.png")
     drawn = {f"figures/{name}": figure for name, figure in figures.items()}
     return write(out, {"report.html": page(contents), **texts}, drawn, stale)
 
@@ -106,7 +107,7 @@ def remarks(results: Results, by_metric: Sequence[Cells] | None = None) -> list[
 
 def verdict_lines(study: Study, results: Results) -> list[str]:
     """Returns the verdict for whoever reads it in a terminal, a line for each task; none where a study has no rule."""
-    verdict = _verdict(study, results, results.rows)
+    verdict = _verdict(study, results, results.compared)
     return paragraphs(f"Verdict: {verdict}") if verdict else []
 
 
@@ -225,4 +226,5 @@ def _texts(
         "summary.md": "\n".join(blocks),
         "rows.csv": tables.to_csv(results.rows),
     }
+    texts |= {hits.FILE: hits.to_csv(results.hits)} if results.hits else {}
     return texts | ({"trials.csv": tables.to_csv(results.trials)} if results.trials else {})

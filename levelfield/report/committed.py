@@ -2,9 +2,10 @@
 
     read(Path("results/demo-minutes"), study, "minutes")      # Results, as `store.read` gives of a folder of runs
 
-`rows.csv` holds every row, `summary.csv` what a run of each arm cost, `trials.csv` what was tried before. Logs are not
-kept. The settings of a run are those of the study's run of the same id, which is a hash of them: where the study has
-changed since, they are not known, and no printed number stands beside its scores.
+`rows.csv` holds every row, `summary.csv` what a run of each arm cost, `trials.csv` what was tried before, `hits.csv`
+which test examples each run has right. Logs are not kept. The settings of a run are those of the study's run of the
+same id, which is a hash of them: where the study has changed since, they are not known, and no printed number stands
+beside its scores.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from levelfield.report.cells import NONE, arms_of, is_baseline, is_score
+from levelfield.runs import hits
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Row, Study, UserError, describe, impossible
 
@@ -50,7 +52,7 @@ def read(folder: Path, study: Study, effort: Effort) -> Results:
         )
     found = told_apart(folder, mine, {run.id: describe(run) for run in study.runs(effort)})
     _check_whole(folder, found)
-    return replace(found, trials=[*records(folder / TRIALS)])
+    return replace(found, trials=[*records(folder / TRIALS)], hits=hits.read(folder / hits.FILE, AGAIN))
 
 
 def _check_whole(folder: Path, results: Results) -> None:

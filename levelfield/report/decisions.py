@@ -5,7 +5,8 @@
     # {"s4 over attention": 1, "level": 1}      1: more, -1: less, 0: not decided
 
 Two things make scores differ by luck, and both are counted: seeds, by a t-test for unequal variances, none of which is
-taken to be below that of all arms together, and test examples, by Wilson's interval. A report asks several questions;
+taken to be below that of all arms together, and test examples, of arms that answered the same ones together
+(`same_examples`), else by Wilson's interval. A report asks several questions;
 Holm's rule keeps the chance of a single wrong answer among all of them below 5 %. docs/verdicts.md states the rates,
 which `benchmarks/false_alarms.py` simulates, and what so few seeds can see.
 """
@@ -13,13 +14,14 @@ which `benchmarks/false_alarms.py` simulates, and what so few seeds can see.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
 from levelfield.report.intervals import t_quantile, wilson, z_quantile
 from levelfield.report.links import Terms, computed, marked
+from levelfield.report.same_examples import Right, reach
 from levelfield.report.scatter import UNKNOWN, Scatter
 
 ALPHA = 0.025
@@ -44,7 +46,8 @@ class Seeds:
     count as guessing. examples: independent test examples that each score amounts to, where it is a share. stderr: over
     examples, in points, where it is none. trained: False for what has no other seeds, such as a checkpoint or a simple
     rule. steady: False where some seeds have learnt and others have not, so that they do not scatter like a bell.
-    anchor: where a page has the rows, to which the text of the scores leads.
+    right: which test examples each seed has right, where that is known. anchor: where a page has the rows, to which the
+    text of the scores leads.
     """
 
     values: tuple[float, ...]
@@ -54,6 +57,7 @@ class Seeds:
     steady: bool = True
     numbers: tuple[int, ...] = ()
     diverged: int = 0
+    right: Right | None = field(default=None, compare=False, repr=False)
     anchor: str = field(default="", compare=False)
 
     @property
@@ -87,7 +91,7 @@ class Seeds:
         """Returns the arm with the seeds of these numbers alone."""
         kept = [place for place, number in enumerate(self.numbers) if number in numbers]
         values, own = (tuple(each[place] for place in kept) for each in (self.values, self.numbers))
-        return replace(self, values=values, numbers=own)
+        return replace(self, values=values, numbers=own, right=self.right and self.right.only(kept))
 
     def reach(self, alpha: float, up: bool) -> float:
         """Returns how far the upper or lower limit over test examples lies from the mean, in points; 0 where
@@ -205,9 +209,20 @@ class Contrast:
     def _limits(self, level: float) -> tuple[float, float]:
         """How far the truth may lie below and above the value, over seeds and over test examples together."""
         seeds = self.over_seeds(level) if self._steady else 0.0
-        down = math.hypot(seeds, *(w * arm.reach(level, up=w < 0) for w, arm in self.terms))
-        up = math.hypot(seeds, *(w * arm.reach(level, up=w > 0) for w, arm in self.terms))
+        down, up = (math.hypot(seeds, *self._over_examples(level, up=up)) for up in (False, True))
         return down, up
+
+    def _over_examples(self, level: float, *, up: bool) -> Iterator[float]:
+        """Yields how far the test examples may be off, of the arms of one exam together, of others each by itself."""
+        exams: dict[object, list[tuple[float, Seeds]]] = {}
+        for place, (weight, arm) in enumerate(self.terms):
+            exams.setdefault(arm.right.exam if arm.right and arm.examples else place, []).append((weight, arm))
+        for terms in exams.values():
+            if len(terms) > 1:
+                fewest = min(arm.examples or 0.0 for _, arm in terms)
+                yield reach([(weight, arm.right) for weight, arm in terms if arm.right], fewest, level, up=up)
+            else:
+                yield from (weight * arm.reach(level, up=(weight > 0) == up) for weight, arm in terms)
 
     def over_seeds(self, level: float) -> float:
         """Returns half of the interval over seeds alone: Welch's t, or Student's where seeds are paired."""
@@ -243,22 +258,16 @@ def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: Scatt
     return Contrast(((1.0, first), (-1.0, second)), against, scatter)
 
 
-def percent_of(part: Contrast, whole: Contrast) -> str:
-    """Writes one value as a share of another, "83 %", marked where a page has the rows of both."""
-    text = f"{100 * part.value / whole.value if whole.value > 0 else 0.0:.0f} %"
-    return marked(text, computed(part.led, over=whole.led) if part.led and whole.led else "")
-
-
-def resolution(arm: Seeds, scatter: Scatter, questions: int) -> float:
-    """The smallest difference, in points, that two arms like this one would be told apart by.
+def resolution(one: Seeds, other: Seeds, scatter: Scatter, questions: int) -> float:
+    """The smallest difference, in points, that two arms as noisy as these would be told apart by.
 
     scatter: between seeds. questions: how many are asked together, the first of which Holm's
     rule holds to `ALPHA` divided by their number. Infinite where an arm has too few seeds to decide anything.
     """
-    if len(arm.values) < FEWEST:
+    if min(len(one.values), len(other.values)) < FEWEST:
         return math.inf
-    level = replace(arm, values=(arm.mean,) * len(arm.values), steady=True)
-    return max(Contrast(((1.0, level), (-1.0, level)), scatter=scatter)._limits(ALPHA / questions))
+    first, second = (replace(arm, values=(arm.mean,) * len(arm.values), steady=True) for arm in (one, other))
+    return max(difference(first, second, scatter=scatter)._limits(ALPHA / questions))
 
 
 @dataclass(frozen=True)

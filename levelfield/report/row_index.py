@@ -76,7 +76,7 @@ class RowIndex:
         names = Names()
         lists, rules = list(_lists(tables, names)), _rules(tables, names)
         placing = _Placing(lists, rules, names)
-        rows = [cast("Row", {**row, "anchor": placing.anchor(row)}) for row in results.rows]
+        rows = [cast("Row", {**row, "anchor": placing.anchor(row)}) for row in results.compared]
         return cls(lists, rules, rows, results.ledgers)
 
     def anchor(self, arm: Arm, metric: str = "") -> str:

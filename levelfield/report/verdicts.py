@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import NamedTuple
 
 from levelfield.report.decisions import (
@@ -29,9 +30,11 @@ from levelfield.report.decisions import (
     holm,
     resolution,
 )
-from levelfield.report.links import common_anchor
+from levelfield.report.links import common_anchor, computed, marked
+from levelfield.report.same_examples import Right
 from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
+from levelfield.runs.hits import hits_of
 from levelfield.spec import Row
 from levelfield.spec.study import AT_CAP, GUESSES, SHARES
 
@@ -86,7 +89,8 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     if metrics != SHARES:
         stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
         return replace(made, stderr=stderr or None)
-    return replace(made, examples=min((n for row in rows if (n := independent(row))), default=None))
+    examples = min((n for row in rows if (n := independent(row))), default=None)
+    return replace(made, examples=examples, right=Right.of([hits_of(row) for row in rows]))
 
 
 def _diverged(rows: Sequence[Row], metrics: Sequence[str]) -> dict[Key, list[int]]:
@@ -134,8 +138,8 @@ class Table:
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
         for arm, seeds in _diverged(rows, metrics).items():
             found = found._guessing_too(arm, seeds, everywhere=bool(axis))
-        marked = {key: replace(arm, steady=found._one_cluster(key, arm)) for key, arm in found.cells.items()}
-        return replace(found, cells=marked)
+        known = {key: replace(arm, steady=found._one_cluster(key, arm)) for key, arm in found.cells.items()}
+        return replace(found, cells=known)
 
     def _one_cluster(self, key: Key, arm: Seeds) -> bool:
         if max(arm.values) - min(arm.values) <= CLOSE:
@@ -159,7 +163,7 @@ class Table:
             new = [seed for seed in seeds if seed not in cell.numbers]
             scored = {**dict(zip(cell.numbers, cell.values)), **dict.fromkeys(new, self.floor(arm.task))}
             values, numbers = tuple(scored[seed] for seed in sorted(scored)), tuple(sorted(scored))
-            cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new))
+            cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new), right=None)
         return replace(self, cells=cells)
 
     @property
@@ -269,6 +273,12 @@ def ahead(lead: Contrast) -> str:
     return f"{'behind' if lead.value < 0 else 'ahead'} by {points} points"
 
 
+def percent_of(part: Contrast, whole: Contrast) -> str:
+    """Writes one value as a share of another, "83 %", marked where a page has the rows of both."""
+    text = f"{100 * part.value / whole.value if whole.value > 0 else 0.0:.0f} %"
+    return marked(text, computed(part.led, over=whole.led) if part.led and whole.led else "")
+
+
 MANY = 4  # open questions of which not each is named again
 
 
@@ -314,7 +324,7 @@ def summed_up(rows: Sequence[Row], findings: Sequence[Finding], nothing: str) ->
 
 
 def power(table: Table, questions: int) -> str:
-    """Says of every task how far two of its arms would have to be apart to be told apart, the noisiest arm for all.
+    """Says of every task how far two of its arms would have to be apart to be told apart, the noisiest two for all.
 
     questions: how many the report asks together.
     """
@@ -322,7 +332,8 @@ def power(table: Table, questions: int) -> str:
     for task in table.tasks:
         arms = [arm for key, arm in table.cells.items() if key.task == task and len(arm.values) >= FEWEST]
         if arms:
-            points = max(resolution(arm, table.scatter(task), questions) for arm in arms)
+            pairs = list(combinations(arms, 2)) or [(arms[0], arms[0])]
+            points = max(resolution(*pair, table.scatter(task), questions) for pair in pairs)
             seeds = min(len(arm.values) for arm in arms)
             seen.append(f"{points:.1f} points on {task} ({seeds} seeds)")
     asked = "With one question" if questions == 1 else f"With {questions} questions asked together"

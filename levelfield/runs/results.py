@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Required, TypedDict
 
+from levelfield.runs.hits import Hits, with_hits
 from levelfield.spec import Row, Run, Task, describe, digest
 
 
@@ -234,6 +235,7 @@ class Results:
     model, protocol; the factors lr and weight_decay; chosen, validation, metric, unit, flops, wall_s).
     unbegun: arms, as task-model-protocol, that other commands asked for and nobody has begun; they are not in `specs`.
     remarks: sentences about what is lacking of runs that have finished.
+    hits: run id -> which test examples it has right, where each is right or wrong.
     """
 
     rows: Sequence[Row] = ()
@@ -244,3 +246,9 @@ class Results:
     trials: Sequence[Mapping[str, Any]] = ()
     unbegun: Sequence[str] = ()
     remarks: Sequence[str] = ()
+    hits: Mapping[str, Hits] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> list[Row]:
+        """The rows, with the hits by which verdicts compare arms example by example."""
+        return [with_hits(row, self.hits) for row in self.rows]

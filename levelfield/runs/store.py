@@ -21,7 +21,6 @@ runs/trials/                        the same for recipes that are tried first: n
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ import numpy as np
 from levelfield.files import (
     atomic,
     changed,
+    check_name,
     disk_errors,
     locked,
     read_json,
@@ -47,6 +47,7 @@ from levelfield.files import (
     write_text,
 )
 from levelfield.runs import lease, sound
+from levelfield.runs.hits import Hits
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
 from levelfield.spec.contents import checksum
@@ -63,19 +64,14 @@ PROGRESS = "progress.json"
 ERROR = lease.ERROR
 TRIALS = "trials"
 SEALED = (SPEC, SCORES, ROWS, LEDGER)  # files whose checksums a complete run keeps, beside that of the weights
+DAMAGED = f"Training curves are without what is damaged in {LOG} of"
+UNPROBED = "Run the study again, for rows of its probes are missing of"
+UNSCORED = f"Arms are not compared example by example, as {SCORES} is missing or damaged, with"
 UNREADABLE = "not readable, because"  # begins why a finished run is among the failures
-NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
 
 
 def directory(out: Path, run: Run) -> Path:
     return out / run.id
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raises UserError for a name that cannot be part of a folder's name."""
-    if not NAME.fullmatch(name) or len(name.encode()) > 60:
-        shown = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UserError(f"The {kind} name {shown!r} cannot name a folder: take 1 to 60 letters, digits, . _ + -")
 
 
 def complete(where: Path) -> bool:
@@ -279,18 +275,20 @@ def read(
     if runs is not None:
         index = replace(index, runs=runs, trials=[trial for trial in index.trials if trial["arm"] in runs])
     rows: list[Row] = []
-    ledgers, curves, failures = {}, {}, {}
-    damaged, unprobed = list[str](), list[str]()
+    ledgers, curves, failures, hits = {}, {}, {}, {}
+    lacking: dict[str, list[str]] = {DAMAGED: [], UNPROBED: [], UNSCORED: []}
     for run_id, spec in index.runs.items():
         where, phases = out / run_id, len(spec["protocol"]["phases"])
         try:
             if complete(where):
-                found, (log, lacking) = measured(where, phases), sound.curve(where / LOG, phases)
+                found, (log, damaged) = measured(where, phases), sound.curve(where / LOG, phases)
                 ledgers[run_id] = found.ledger
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found.rows]
                 curves |= {run_id: log} if log else {}
-                damaged += [run_id] if lacking else []
-                unprobed += [run_id] if found.unprobed else []
+                own, lost = _hits(where, spec)
+                hits |= {run_id: own} if own else {}
+                for what, lacks in zip(lacking, (damaged, found.unprobed, lost), strict=True):
+                    lacking[what] += [run_id] if lacks else []
             elif (where / ERROR).exists():
                 failures[run_id] = why_failed(where)
         except UserError as error:
@@ -302,17 +300,24 @@ def read(
         specs=index.runs,
         failures=failures,
         trials=index.trials,
-        remarks=[
-            *_remark(f"Training curves are without what is damaged in {LOG} of", damaged),
-            *_remark("Run the study again, for rows of its probes are missing of", unprobed),
-        ],
+        remarks=[_remark(what, run_ids) for what, run_ids in lacking.items() if run_ids],
+        hits=hits,
     )
 
 
-def _remark(what: str, run_ids: Sequence[str]) -> list[str]:
-    """Returns the sentence that something is true of these runs, the first five by name; none where there are none."""
+def _hits(where: Path, spec: Mapping[str, Any]) -> tuple[Hits | None, bool]:
+    """Returns which test examples a run has right, None where that is not known; and whether what it kept is lost."""
+    try:
+        scores = read_scores(where)
+        return (None if scores is None else Hits.of(spec, scores)), False
+    except UserError:
+        return None, True
+
+
+def _remark(what: str, run_ids: Sequence[str]) -> str:
+    """Returns the sentence that something is true of these runs, the first five by name."""
     more = f" and {len(run_ids) - 5} more" if run_ids[5:] else ""
-    return [f"{what} {', '.join(run_ids[:5])}{more}."] if run_ids else []
+    return f"{what} {', '.join(run_ids[:5])}{more}."
 
 
 def without_unbegun(results: Results, out: Path) -> Results:

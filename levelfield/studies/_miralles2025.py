@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from levelfield.report.decisions import AtMost, Contrast, Seeds, difference, percent_of, some
+from levelfield.report.decisions import AtMost, Contrast, Seeds, difference, some
 from levelfield.report.scatter import Scatter
-from levelfield.report.verdicts import Claim, Table
+from levelfield.report.verdicts import Claim, Table, percent_of
 from levelfield.spec import Row
 
 EVERYTHING = "all"

@@ -20,9 +20,9 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import named_by_share, scarce, share_of
-from levelfield.report.decisions import Contrast, difference, percent_of
+from levelfield.report.decisions import Contrast, difference
 from levelfield.report.same_weights import alike, contrast
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, percent_of
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
 from levelfield.studies import _deviations as same
 

@@ -10,10 +10,10 @@ import pytest
 
 from levelfield.data.audit.view import View
 from levelfield.engine.find import Source
+from levelfield.files import check_name
 from levelfield.objectives import Masked
 from levelfield.presets import by_name, comparison, efforts
 from levelfield.presets.options import Options
-from levelfield.runs import store
 from levelfield.runs.ledger import trained
 from levelfield.spec import UserError
 
@@ -50,7 +50,7 @@ def labels(mixer: str, *baselines: str) -> list[str]:
     options = Options(tasks=("listops",), protocols=("scratch",), baselines=baselines, seeds=1)
     runs = comparison.compare(by_name.mixer(mixer), options).runs("smoke")
     for run in runs:
-        store.check_name("model", run.model.label)
+        check_name("model", run.model.label)
     return [run.model.label for run in runs]
 
 

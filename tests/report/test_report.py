@@ -30,6 +30,7 @@ from levelfield.report.cells import arms_of, gather
 from levelfield.report.intervals import wilson
 from levelfield.report.tables import main_tables
 from levelfield.runs import store
+from levelfield.runs.hits import Hits
 from levelfield.runs.results import Results
 from levelfield.spec import Published, ReportView, Row, UserError
 
@@ -353,7 +354,11 @@ def test_committed_results_are_reported_as_the_runs_were(tmp_path: Path):
     where its id is still one of the study's."""
     study, results = fixtures.gap()
     kept = tmp_path / f"{study.name}-minutes"
+    right = {run: Hits("exam", 9, bytes([number, 128])) for number, run in enumerate(results.ledgers)}
+    report.build(study, "minutes", replace(results, hits=right), kept)
+    assert committed.read(kept, study, "minutes").hits == right
     report.build(study, "minutes", results, kept)
+    assert not committed.read(kept, study, "minutes").hits, "a report without them removes the earlier file"
     assert committed.find(tmp_path, study.name, "minutes") == committed.find(kept, study.name, "minutes") == kept
     again = committed.read(kept, study, "minutes")
     assert again.rows == results.rows and again.specs == results.specs

@@ -16,8 +16,8 @@ from repository import ROOT
 
 from levelfield import report
 from levelfield.report import links, row_lists
-from levelfield.report.decisions import Contrast, Span, difference, percent_of
-from levelfield.report.verdicts import Key, Table, ahead
+from levelfield.report.decisions import Contrast, Span, difference
+from levelfield.report.verdicts import Key, Table, ahead, percent_of
 from levelfield.spec import ReportView, Row, Study
 
 QUIET = (ReportView("gap", "Gap"),)  # as few figures as there can be

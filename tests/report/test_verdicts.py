@@ -317,12 +317,12 @@ def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
     """One hair more than the resolution is decided, one hair less is not."""
     arm = Seeds((48.0, 50.0, 52.0), examples=5_000)
     for questions in (1, 6):
-        points = resolution(arm, Scatter(2.0), questions)
+        points = resolution(arm, arm, Scatter(2.0), questions)
         for much, answer in ((1.001, 1), (0.97, 0)):
             other = replace(arm, values=tuple(value + much * points for value in arm.values))
             asked = {n: difference(other, arm, 0.0, Scatter(2.0)) for n in range(questions)}
             assert set(holm(asked).values()) == {answer}
-    assert resolution(Seeds((1.0, 2.0)), Scatter(1.0), 1) == math.inf
+    assert resolution(arm, Seeds((1.0, 2.0)), Scatter(1.0), 1) == math.inf
     assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("With 3 questions asked together, two arms ")
 
 

@@ -12,6 +12,8 @@ from levelfield import protocols
 from levelfield.files import read_rows
 from levelfield.run import execute
 from levelfield.runs import store
+from levelfield.runs.hits import hits_of
+from levelfield.runs.results import StudyIndex
 from levelfield.spec import Run, UserError
 
 RUN = Run(FirstSymbol(), MODEL, protocols.scratch(recipe(6)), 0)
@@ -35,3 +37,19 @@ def test_a_trial_keeps_none_and_damage_is_told(tmp_path: Path) -> None:
     (tmp_path / store.SCORES).write_bytes((tmp_path / store.SCORES).read_bytes()[:-3])
     with pytest.raises(UserError, match="damaged"):
         store.read_scores(tmp_path)
+
+
+def test_which_examples_a_run_has_right_is_read_with_its_rows(tmp_path: Path) -> None:
+    where = store.directory(tmp_path, RUN)
+    execute(RUN, where, tmp_path / "data", "cpu")
+    store.write_index(tmp_path, StudyIndex.of("one", "smoke", [RUN]))
+    results, scores = store.read(tmp_path, "one", "smoke"), store.read_scores(where)
+    assert scores is not None and results.hits[RUN.id].right.tolist() == scores.astype(bool).tolist()
+    (told,) = (own for row in results.compared if (own := hits_of(row)))
+    assert told == results.hits[RUN.id] and not any(map(hits_of, results.rows))
+    (where / store.SCORES).write_bytes(b"")
+    again = store.read(tmp_path, "one", "smoke")
+    assert again.rows == results.rows and not again.hits and not again.failures
+    assert again.remarks == [
+        f"Arms are not compared example by example, as scores.npy is missing or damaged, with {RUN.id}."
+    ]
