@@ -16,6 +16,7 @@ from levelfield.cli.app import main
 from levelfield.data.audit.view import View
 from levelfield.engine.find import Source
 from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
 from levelfield.mixers.longformer import Longformer
 from levelfield.objectives import Classify, Masked
 from levelfield.presets import by_name, comparison, efforts, unordered
@@ -50,13 +51,14 @@ class Split(Scaled):
 """
 
 
+TWO = Options(tasks=("recall",), protocols=("scratch",), baselines=("attention(heads=2)",), seeds=1)
 ONE = Options(tasks=("recall",), protocols=("scratch",), baselines=("conv",), seeds=1)
 
 
 def labels(mixer: str, *baselines: str) -> list[str]:
     """Returns the names of the arms of a comparison on ListOps, in order; each can name a folder."""
     options = Options(tasks=("listops",), protocols=("scratch",), baselines=baselines, seeds=1)
-    runs = comparison.compare(by_name.mixer(mixer), options).runs("smoke")
+    runs = comparison.compare(by_name.mixer(mixer, comparison.BASELINES), options).runs("smoke")
     for run in runs:
         store.check_name("model", run.model.label)
     return [run.model.label for run in runs]
@@ -80,7 +82,19 @@ def test_a_name_is_one_mixer_whether_it_is_compared_or_compared_with(name: str) 
         return {run.model.mixers for run in runs if run.model.label == name}
 
     assert mixers(name) == mixers("linear") and len(mixers(name)) == 1
-    assert by_name.mixer(f"{name}()", comparison.BASELINES) == by_name.mixer(name)
+    assert by_name.mixer(f"{name}()", comparison.BASELINES) == by_name.mixer(name, comparison.BASELINES)
+
+
+def test_settings_beside_a_name_change_the_mixer_that_the_name_means() -> None:
+    """`attention(heads=8)` had other settings than `attention`, such as no rotary positions, and the same label."""
+    usual = comparison.BASELINES
+    assert by_name.mixer("attention(heads=8)", usual) == replace(efforts.ATTENTION, heads=8)
+    assert by_name.mixer("s4(state=8)", usual) == replace(efforts.S4_DIAGONAL, state=8)
+    assert by_name.mixer("Conv(kernel=9)", usual) == Conv(kernel=9, hidden=64)
+    (arm,) = (run for run in Source("compare", "linear", TWO).load().runs("smoke") if run.model.label == "attention")
+    assert arm.model.mixers == (replace(efforts.ATTENTION, heads=2),)
+    with pytest.raises(UserError, match="has no setting 'head': did you mean 'heads'"):
+        by_name.mixer("attention(head=8)", usual)
 
 
 def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
