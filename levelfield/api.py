@@ -26,7 +26,7 @@ from levelfield.engine import audit as auditing
 from levelfield.engine import tuning
 from levelfield.engine.find import choose, computed, find_task
 from levelfield.presets import audit as audits
-from levelfield.presets import by_name, comparison, efforts
+from levelfield.presets import by_name, comparison, efforts, unordered
 from levelfield.presets.options import Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
@@ -178,7 +178,8 @@ def compare(
     name = report_name(study.name, effort, {run.task for run in asked})
     files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    return Comparison(results.rows, results.ledgers, files, verdict, report.remarks(results))
+    remarks = [*report.remarks(results), *unordered.sentences(asked)]
+    return Comparison(results.rows, results.ledgers, files, verdict, remarks)
 
 
 def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:

@@ -26,6 +26,8 @@ from levelfield.spec.study import unit_of
 if TYPE_CHECKING:
     from levelfield.model import Network
 
+NUMBERS = 1 << 26  # of a layer's output for the batches of `label_scores`, at most: 256 MiB in float32
+
 
 @dataclass(frozen=True)
 class SplitScores:
@@ -138,9 +140,13 @@ def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: In
 
 
 def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
-    """Scores the task's own output (its label or value) on the device where the network lies. examples: its test."""
+    """Scores the task's own output (its label or value) on the device where the network lies. examples: its test.
+
+    batch: examples at once; fewer where so many would be more than NUMBERS in every layer.
+    """
     split = SplitOnDevice(examples, next(net.parameters()).device)
-    scores = evaluate(net, split, default_objective(task), task.input, batch=batch, seed=0)
+    fit = NUMBERS // max(1, split.longest * examples.documents * net.model.width)
+    scores = evaluate(net, split, default_objective(task), task.input, batch=max(1, min(batch, fit)), seed=0)
     return replace(scores, groups=task.test_groups)
 
 

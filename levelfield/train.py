@@ -151,14 +151,15 @@ def train(
     made: list[Made] = []
     while state.step < plan.steps and not state.stopped:
         lr, epoch = _set_rates(state.optimizer, plan, state), batches.epoch(state.step)
-        indices = batches.order(state.step)
-        batch, shares = split.gather(indices), [batches.share(state.step, each) for each in units]
+        batch = split.gather(batches.order(state.step))
+        shares = [batches.share(state.step, each) for each in units]
         if plan.augment is not None:
             raw = plan.augment(batch.raw, batch.lengths, generator(seed, "augment", state.step))
             batch = replace(batch, raw=raw)
         values = _gradients(state, plan, batch, shares, seed)
         state.step += 1
-        sizes = Sizes(len(batch.y), batch.computed(plan.by_length), int(split.examples.sizes[indices.numpy()].sum()))
+        lengths = batch.lengths if batch.on_host is None else batch.on_host  # of the split would take a pass over it
+        sizes = Sizes(len(batch.y), batch.computed(plan.by_length), int(lengths.sum()))
         made.append(Made(state.step, values, sizes, share=shares[0] or 1.0, lr=lr, epoch=epoch))
         _update(state.optimizer, made, held=plan.fetch_every > 1)
         if state.step % plan.fetch_every and not _awaited(made[-1], plan):

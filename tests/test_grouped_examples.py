@@ -13,14 +13,19 @@ import tiny
 from levelfield.data import prepared
 from levelfield.evaluate import SplitScores
 from levelfield.mixers.conv import Conv
+from levelfield.objectives import default_objective
 from levelfield.protocols import scratch
-from levelfield.report.cells import gather
+from levelfield.report.arms import Arm
+from levelfield.report.cells import Cell, Score, gather
 from levelfield.report.decisions import Seeds, difference
 from levelfield.report.verdicts import Table
 from levelfield.run import execute
+from levelfield.runs import rows
 from levelfield.runs.results import Results
 from levelfield.spec import Model, Row, Run, describe
 from levelfield.spec.groups import design_effect
+from levelfield.spec.study import GUESSES
+from levelfield.tasks.parity import Parity
 from levelfield.user.own_data import OwnData
 
 GROUPS = np.repeat(np.arange(40), 25)
@@ -96,3 +101,18 @@ def test_a_run_on_grouped_data_says_how_many_examples_its_test_amounts_to(tmp_pa
     assert arm.examples == test.get("n_effective", test["n"])
     (shown,) = gather(Results(rows, {run.id: {"steps": 1}}, specs={run.id: describe(run)}), metric="accuracy").cells
     assert shown.examples == test["n"] and shown.independent == arm.examples
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.53, "chance"), (0.58, "chance"), (0.65, "ok")])
+def test_the_steps_of_a_sequence_are_no_independent_examples_of_guessing(share: float, status: str) -> None:
+    """The row of a run and the table of its report call the same scores those of chance: up to 10 points above it."""
+    task = Parity(16, train=100, val=100, test=100)
+    scores = SplitScores(np.full(100, share), np.full(100, 16.0), np.ones(100, bool))
+    run = Run(task, tiny.MODEL, scratch(tiny.recipe()), 0)
+    made = rows.rows(run, default_objective(task), task.build(None), {"val": scores, "test": scores}, "")
+    (row,) = (each for each in made if each.get("split") == "test" and each.get("model") == run.model.label)
+    assert row.get("status") == status
+    floor = max(each.get("value", 0.0) for each in made if each.get("model") in GUESSES)
+    score = Score(run.id, 0, 100 * share, "ok", examples=100, independent=100)
+    cell = Cell(Arm(task.name, run.model.label, "scratch"), "percent", (score,), 100 * floor, ())
+    assert cell.failure(score) == {"chance": "at chance", "ok": None}[status]

@@ -58,6 +58,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
     from levelfield.engine import forecast
+    from levelfield.presets import unordered
     from levelfield.run import check, pick_device
 
     if placement.gpus and job.device == "auto":
@@ -66,7 +67,8 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     study, runs = job.selected(declared)
     for run in runs:
         check(run)
-    for sentence in (*lacking(job, runs), *forecast.oversized(runs, job.data)):
+    told = unordered.sentences(runs) if job.source.mixer else ()
+    for sentence in (*lacking(job, runs), *forecast.oversized(runs, job.data), *told):
         say(sentence)
     if not placement.elsewhere:
         job.check_device(runs)
@@ -76,8 +78,8 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
     made(job.out, "--runs-dir")
     made(job.data, "--data")
     index = index_of(job, declared, study)
-    told = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
-    with told, run_screen.screen(Console()) as screen:
+    tracked = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
+    with tracked, run_screen.screen(Console()) as screen:
         record = partial(store.write_index, job.out, index, adds=bool(job.source.mixer))
         outcome = _readable(job, runs, Driver(job, engine, screen).execute(runs, opened=record))
     _conclude(job.source.title(study), job, runs, outcome, say)
@@ -157,6 +159,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     of a study that is a file already does.
     """
     from levelfield import report
+    from levelfield.presets import unordered
 
     effort, runs_dir = place.effort, place.runs_dir
     kept = committed.find(runs_dir, study.name, effort)
@@ -177,7 +180,8 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
     unreadable = _unreadable(results, source, place)
-    for remark in [*_progress(results), *unreadable, *results.remarks, *report.remarks(results, tables)]:
+    measured = [*results.remarks, *report.remarks(results, tables), *unordered.sentences(asked)]
+    for remark in [*_progress(results), *unreadable, *measured]:
         say(remark)
     for line in report.verdict_lines(study, results):
         say(line)

@@ -11,6 +11,8 @@ B batch, T steps, D width.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -22,12 +24,14 @@ from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
 
+SHORT = 33  # steps that show most of what a layer does
+
 
 def check(
     config: MixerConfig,
     width: int,
     causal: bool,
-    length: int = 33,
+    length: int = SHORT,
     padding: bool = True,
     device: str = "cpu",
     longest: int | None = None,
@@ -62,7 +66,7 @@ def check(
         warnings.warn(f"{config.label} {rules.MIXES}", stacklevel=2)
 
 
-def looks_ahead(config: MixerConfig, width: int, length: int = 33) -> bool:
+def looks_ahead(config: MixerConfig, width: int, length: int = SHORT) -> bool:
     """Tells whether the layer, built for both directions, sees any later step.
 
     A module that ignores `causal` has one direction, whichever is asked for, and this tells which. It is asked with
@@ -88,14 +92,42 @@ def _sees_later_steps(subject: rules.Subject) -> bool:
     """
     half = (subject.x.shape[1] + 1) // 2
     changed = torch.cat([subject.x[:, :half], subject.other[:, half:]], 1)
-    outputs = []
-    for x in (subject.x, subject.x, changed):
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            outputs.append(subject(x)[:, :half])
-    before, again, after = outputs
-    if not all(torch.isfinite(each).all() for each in outputs) or rules.differ(before, again):
+    before, again, after = (y[:, :half] for y in _outputs(subject, subject.x, subject.x, changed))
+    if not all(torch.isfinite(each).all() for each in (before, again, after)) or rules.differ(before, again):
         return False
     return rules.differ(before, after)
+
+
+def _outputs(subject: rules.Subject, *inputs: Tensor) -> list[Tensor]:
+    """Returns the outputs for several inputs, in whose calls the same random numbers are drawn."""
+    outputs = []
+    for x in inputs:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            outputs.append(subject(x))
+    return outputs
+
+
+def order_blind(config: MixerConfig, width: int, lengths: Collection[int]) -> set[int]:
+    """Returns those of some lengths, in steps, at which the layer, built for both directions, sees no order.
+
+    There the outputs for steps in another order are the same in that order: without positions a sequence is a bag of
+    steps to it. The first step stays the first, which layers with a global step know and no other. A layer with a
+    window sees no order in what its window holds whole. It is asked with noise on its parameters, so that a map or a
+    table of positions that starts at zero hides nothing; a layer that fails, or whose outputs are not finite, shows
+    nothing.
+    """
+    found: set[int] = set()
+    with suppress(UserError), fitting(f"{config.label} at width {width:,}", SHORTER):
+        layer, generator = _build(config, width, causal=False), Generator().manual_seed(1)
+        rules.add_noise(layer, generator)
+        for length in sorted({min(SHORT, *lengths), *lengths}):  # most layers need no call on more steps
+            x = torch.randn(2, length, width, generator=generator)
+            order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(length - 1, generator=generator)])
+            straight, mixed = _outputs(rules.Subject(layer, config.label, x, x), x, x[:, order])
+            if not torch.isfinite(straight).all() or rules.differ(straight[:, order], mixed):
+                break
+            found.add(length)
+    return found & set(lengths)
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,19 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     kind = described.get("kind")
     if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
         return replace(mixer, settings=restore(described["settings"]))
-    known = kinds() | ({} if mixer is None else {type(mixer).__name__: type(mixer)})
-    if kind not in known and kind not in (known := plugged_kinds()):
-        raise Unknown(described)
-    return known[kind](**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version")})
+    made = _class_of(described, () if mixer is None else (type(mixer),))
+    return made(**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version", "module")})
+
+
+def _class_of(described: Mapping[str, Any], own: tuple[type, ...]) -> type:
+    """Returns the class that is described: one of the user's own, else of levelfield, else of a plug-in. Where the
+    description says in which module it is, another of its name is none."""
+    kind, module = described.get("kind"), described.get("module")
+    for classes in (lambda: own, kinds, plugged_kinds):  # plug-ins are loaded where the others do not know it
+        for each in classes():
+            if each.__name__ == kind and module in (None, each.__module__):
+                return each
+    raise Unknown(described)
 
 
 def another_id(described: Any, run_id: str) -> str | None:
@@ -94,22 +103,21 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
 
 
 @cache
-def kinds() -> dict[str, type]:
-    """Returns the classes that a run is made of, by name."""
+def kinds() -> tuple[type, ...]:
+    """Returns the classes that a run is made of."""
     from levelfield.pretrained import trunk as trunk  # a class is found once its file has been imported
 
     tasks.modules()
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
     below = [*MIXERS, *(each for base in (Task, Objective, ForeignWeights) for each in _below(base))]
-    own = [each for each in [*values, *below] if each.__module__.startswith("levelfield.")]
-    return {each.__name__: each for each in own}
+    return tuple(each for each in [*values, *below] if each.__module__.startswith("levelfield."))
 
 
 @cache
-def plugged_kinds() -> dict[str, type]:
-    """Returns the classes of mixers and tasks that installed plug-ins add, by name."""
+def plugged_kinds() -> tuple[type, ...]:
+    """Returns the classes of mixers and tasks that installed plug-ins add."""
     found = [each for _, each in (*by_name.plugged_mixers(), *by_name.plugged_tasks())]
-    return {type(each).__name__: type(each) for each in found if not (isinstance(each, MixerConfig) and each.opaque)}
+    return tuple(type(each) for each in found if not (isinstance(each, MixerConfig) and each.opaque))
 
 
 def _below(base: type) -> Iterator[type]:

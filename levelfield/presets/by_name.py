@@ -34,13 +34,14 @@ def mixer(name: str | MixerConfig, usual: Iterable[MixerConfig] = ()) -> MixerCo
     UserError.
 
     One that ships or of a plug-in may have other settings, as in attention(window=64). usual: mixers whose names mean
-    them as they are here, so that a name means the same for whoever is compared and compared with.
+    them as they are here, so that a name means the same for whoever is compared and compared with; the settings that a
+    name is given change these.
     """
     if isinstance(name, MixerConfig):
         return name
-    if found := {each.label: each for each in usual}.get(name.lower()):
-        return found
     kind = without_settings(name)
+    if found := {each.label: each for each in usual}.get(kind.lower()):
+        return _with_settings(found, name, "mixer")
     if named.is_named(name) or named.is_file(kind) or not name:
         return _user_mixer(name)
     from levelfield import mixers

@@ -7,7 +7,7 @@ tells a model that uses its whole context from one that could and does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -46,8 +46,8 @@ class EffectiveContext(Probe):
             batch = split.gather(torch.tensor([index]))
             length = int(batch.lengths[0])
             x = encode(batch.raw[:1, :length], None, run.task.input)
-            for at in torch.randint(length, (self.steps,), generator=draws).tolist():
-                gradient = feature_gradient(net, x, at)
+            places = torch.randint(length, (self.steps,), generator=draws).tolist()
+            for at, gradient in zip(places, feature_gradients(net, x, places), strict=True):
                 distance = np.abs(np.arange(length) - at)
                 np.add.at(mass, distance, gradient.cpu().numpy() / max(float(gradient.sum()), 1e-30))
         if not np.isfinite(mass).all() or not mass.sum():  # of a run that diverged, or that looks at nothing
@@ -59,10 +59,10 @@ class EffectiveContext(Probe):
             yield Row(metric="gradient_share", unit="fraction", split="test", n=count, status="ok", **place)
 
 
-def feature_gradient(net: Network, x: Tensor, at: int) -> Tensor:
-    """Returns the squared norm of the gradient of the summed hidden state at step `at`, by input step.
+def feature_gradients(net: Network, x: Tensor, places: Sequence[int]) -> Iterator[Tensor]:
+    """Yields, for each of some output steps, the squared norm of the gradient of its summed hidden state by input step.
 
-    x: one sequence, (1, T) ids or (1, T, C) values -> (T,).
+    x: one sequence, (1, T) ids or (1, T, C) values -> (T,) each, all from one forward pass.
     """
     encoded: list[Tensor] = []
 
@@ -75,7 +75,8 @@ def feature_gradient(net: Network, x: Tensor, at: int) -> Tensor:
         hidden_states = net.hidden_states(x, None)
     finally:
         hook.remove()
-    sign = torch.ones_like(hidden_states[0, at])
+    sign = torch.ones_like(hidden_states[0, 0])
     sign[1::2] = -1  # an alternating sum: a plain one is constant behind a normalisation
-    (gradient,) = torch.autograd.grad((hidden_states[0, at] * sign).sum(), encoded[0])
-    return gradient[0].square().sum(-1)
+    for left, at in enumerate(places, 1 - len(places)):
+        (gradient,) = torch.autograd.grad((hidden_states[0, at] * sign).sum(), encoded[0], retain_graph=left < 0)
+        yield gradient[0].square().sum(-1)

@@ -24,10 +24,10 @@ from typing import Any
 
 from levelfield.report.arms import Arm, differences
 from levelfield.report.links import marked
-from levelfield.report.stats import SHARE, Summary, binomial_stderr, bounds, independent, summarise
+from levelfield.report.stats import SHARE, Summary, bounds, independent, summarise
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
-from levelfield.spec.study import GUESSES
+from levelfield.spec.study import GUESSES, guessed
 
 PLAIN = frozenset({"r2"})  # a fraction by definition, never shown in percent
 NONE = "none"  # the protocol of a baseline row
@@ -113,8 +113,7 @@ class Cell:
             return "at chance" if score.value is not None else "no score"
         if self.floor is None or self.unit != "percent" or not score.independent:
             return None
-        slack = 200 * binomial_stderr(self.floor / 100, score.independent)
-        return "at chance" if score.value <= self.floor + slack else None
+        return "at chance" if guessed(score.value / 100, self.floor / 100, score.independent) else None
 
     def cost(self, key: str) -> float | None:
         """Median over seeds of one ledger entry; None where no seed has it."""

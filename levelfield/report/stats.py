@@ -96,8 +96,3 @@ def _cut(interval: Limits, within: Limits) -> Limits:
 def independent(row: Row) -> float | None:
     """Returns how many independent examples the value of a row amounts to; None where it says nothing of them."""
     return row.get("n_effective", row.get("n"))
-
-
-def binomial_stderr(share: float, examples: float) -> float:
-    """Standard error of a share of `examples` right answers that is known beforehand, as guessing's is; 0..1."""
-    return math.sqrt(max(0.0, share * (1 - share)) / examples)

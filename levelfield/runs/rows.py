@@ -14,7 +14,7 @@ import numpy as np
 from levelfield.evaluate import SplitScores
 from levelfield.objectives import Trainable
 from levelfield.spec import Examples, Row, Run, SplitName
-from levelfield.spec.study import AT_CAP, GUESSES, SHARES, unit_of
+from levelfield.spec.study import AT_CAP, GUESSES, SHARES, guessed, unit_of
 
 Splits = Mapping[SplitName, Examples]
 
@@ -69,7 +69,7 @@ def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, out
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
     """Returns whether a score is no better than guessing: within two standard errors of it, or an R2 of 0 or less."""
     if metric in SHARES:
-        return bool(test.mean <= floor + 2 * np.sqrt(floor * (1 - floor) / test.weights.sum() * test.design_effect))
+        return guessed(test.mean, floor, len(test.values) / test.design_effect)
     return metric == "negative_mse" and _r2(test, y) <= 0
 
 

@@ -40,7 +40,7 @@ class OwnCode(ReadsFiles):
     def own_parts(self) -> Mapping[str, Any]:
         """The hash of the code of a class in a user's file.
 
-        Of a class that ships or is installed, name and version say what its code does.
+        Of a class that ships or is installed, name, module and version say what its code does.
         """
         found = [sha for of in HASHES_OF_CODE if (sha := of(type(self)))]
         return {"code_sha256": found[0]} if found else {}
@@ -49,6 +49,7 @@ class OwnCode(ReadsFiles):
 def describe(value: Any, *, identity: bool = False) -> Any:
     """Returns a description that JSON can hold: a dataclass becomes {"kind": class name, "version": n, field: ...}.
 
+    A class of another package, which may have the name of one of levelfield's, has its "module" beside its "kind".
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
     it, counts as None. One marked `{"version": n}` adds that version wherever it is not at its default, because what it
     means there has changed n - 1 times. One marked `{"added": True}` came later than the rest: at its default, which is
@@ -59,6 +60,8 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         version = getattr(type(value), "version", None)
         head = {"kind": type(value).__name__, **({"version": version} if isinstance(version, int) else {})}
+        if isinstance(value, ReadsFiles) and _foreign(type(value)):
+            head["module"] = type(value).__module__
         shown = {f.name: getattr(value, f.name) for f in _fields(type(value))}
         if identity:
             head |= value.own_parts if isinstance(value, ReadsFiles) else {}
@@ -76,6 +79,12 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, (str, int, float, Path)):  # of a class derived from one of them
         return str(value) if isinstance(value, Path) else value
     raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
+
+
+@cache
+def _foreign(kind: type) -> bool:
+    """Returns whether a class neither ships nor has its code in the identity, as one of a user's file has."""
+    return kind.__module__.partition(".")[0] != "levelfield" and not any(of(kind) for of in HASHES_OF_CODE)
 
 
 def digest(value: Any) -> str:

@@ -68,6 +68,14 @@ def unit_of(metric: str) -> str:
     return "fraction" if metric in SHARES else ""
 
 
+def guessed(share: float, floor: float, examples: float) -> bool:
+    """Returns whether a share, from 0 to 1, is no better than guessing: within two binomial standard errors of a floor.
+
+    examples: independent ones; the steps of one sequence are not, whatever the number that ask for a label.
+    """
+    return share <= floor + 2 * math.sqrt(max(0.0, floor * (1 - floor)) / max(1.0, examples))
+
+
 def impossible(row: Row) -> str | None:
     """Returns what is wrong with a score that is a share, in words; None where nothing is, or it is not finite."""
     metric, value = row.get("metric", ""), row.get("value", 0.0)

@@ -7,15 +7,24 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
+import levelfield
+from levelfield import contract
+from levelfield.api import Choices
+from levelfield.cli.app import main
 from levelfield.data.audit.view import View
 from levelfield.engine.find import Source
 from levelfield.files import check_name
-from levelfield.objectives import Masked
-from levelfield.presets import by_name, comparison, efforts
+from levelfield.mixers.attention import Attention
+from levelfield.mixers.conv import Conv
+from levelfield.mixers.longformer import Longformer
+from levelfield.objectives import Classify, Masked
+from levelfield.presets import by_name, comparison, efforts, unordered
 from levelfield.presets.options import Options
+from levelfield.run import build_net
 from levelfield.runs.ledger import trained
-from levelfield.spec import UserError
+from levelfield.spec import Run, UserError
 
 PEEKING = """
 from torch import nn
@@ -42,13 +51,14 @@ class Split(Scaled):
 """
 
 
+TWO = Options(tasks=("recall",), protocols=("scratch",), baselines=("attention(heads=2)",), seeds=1)
 ONE = Options(tasks=("recall",), protocols=("scratch",), baselines=("conv",), seeds=1)
 
 
 def labels(mixer: str, *baselines: str) -> list[str]:
     """Returns the names of the arms of a comparison on ListOps, in order; each can name a folder."""
     options = Options(tasks=("listops",), protocols=("scratch",), baselines=baselines, seeds=1)
-    runs = comparison.compare(by_name.mixer(mixer), options).runs("smoke")
+    runs = comparison.compare(by_name.mixer(mixer, comparison.BASELINES), options).runs("smoke")
     for run in runs:
         check_name("model", run.model.label)
     return [run.model.label for run in runs]
@@ -72,7 +82,19 @@ def test_a_name_is_one_mixer_whether_it_is_compared_or_compared_with(name: str) 
         return {run.model.mixers for run in runs if run.model.label == name}
 
     assert mixers(name) == mixers("linear") and len(mixers(name)) == 1
-    assert by_name.mixer(f"{name}()", comparison.BASELINES) == by_name.mixer(name)
+    assert by_name.mixer(f"{name}()", comparison.BASELINES) == by_name.mixer(name, comparison.BASELINES)
+
+
+def test_settings_beside_a_name_change_the_mixer_that_the_name_means() -> None:
+    """`attention(heads=8)` had other settings than `attention`, such as no rotary positions, and the same label."""
+    usual = comparison.BASELINES
+    assert by_name.mixer("attention(heads=8)", usual) == replace(efforts.ATTENTION, heads=8)
+    assert by_name.mixer("s4(state=8)", usual) == replace(efforts.S4_DIAGONAL, state=8)
+    assert by_name.mixer("Conv(kernel=9)", usual) == Conv(kernel=9, hidden=64)
+    (arm,) = (run for run in Source("compare", "linear", TWO).load().runs("smoke") if run.model.label == "attention")
+    assert arm.model.mixers == (replace(efforts.ATTENTION, heads=2),)
+    with pytest.raises(UserError, match="has no setting 'head': did you mean 'heads'"):
+        by_name.mixer("attention(head=8)", usual)
 
 
 def test_settings_of_ones_own_class_are_told_apart(tmp_path: Path) -> None:
@@ -129,3 +151,55 @@ def test_a_baseline_has_a_finer_width_where_no_multiple_of_eight_is_near(tmp_pat
     assert apart[conv.width] == min(apart.values()) and conv.width % 8
     apart = {width: abs(trained(replace(split, width=width), of) - trained(own, of)) for width in range(8, 65, 8)}
     assert apart[split.width] == min(apart.values()) > 0.04 * trained(own, of)
+
+
+def reordered_alike(run: Run) -> bool:
+    """Returns whether the run's network, before training, answers alike where all steps but the first are turned."""
+    net = build_net(run, Classify()).eval()
+    x = torch.randint(1, 10, (4, run.task.max_length), generator=torch.Generator().manual_seed(0))
+    turned = x[:, [0, *range(run.task.max_length - 1, 0, -1)]]
+    before, after = (net.head("label", net.hidden_states(each, None), None) for each in (x, turned))
+    return torch.allclose(before, after, atol=1e-5)
+
+
+def test_arms_that_see_no_order_are_named() -> None:
+    given = ("performer", "longformer", "bigbird", "attention", "alibi", "conv", "lru")
+    options = Options(tasks=("listops",), protocols=("scratch",), baselines=given, seeds=2)
+    runs = comparison.compare(by_name.mixer("linear"), options).runs("smoke")
+    (said,) = unordered.sentences(runs)
+    blind = list(dict.fromkeys(run.model.label for run in runs if reordered_alike(run)))
+    assert blind == ["linear", "performer", "longformer", "bigbird"]
+    assert said.startswith(f"No order is seen by {', '.join(blind)} on listops: ")
+    assert not list(unordered.sentences([replace(run, model=replace(run.model, causal=True)) for run in runs]))
+    ordered = [replace(run, model=replace(run.model, positions="sinusoidal")) for run in runs]
+    assert not list(unordered.sentences(ordered)) and not any(map(reordered_alike, ordered[:2]))
+
+
+def test_a_window_sees_no_order_in_what_it_holds_whole() -> None:
+    found = [contract.order_blind(Longformer(window=window), 16, {20, 64}) for window in (8, 64, 512)]
+    assert found == [set(), {20}, {20, 64}]
+    assert contract.order_blind(Attention(heads=3), 16, {20}) == set(), "what cannot be built shows nothing"
+
+
+def test_commands_name_arms_that_see_no_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before training, and beside the scores."""
+
+    def refused(*given: object) -> None:
+        raise UserError("There is no engine.")
+
+    words = ["linear", "--effort", "smoke", "--tasks", "recall", "--protocols", "scratch", "--baselines", "performer"]
+    places = ["--runs-dir", str(tmp_path / "runs"), "--data", str(tmp_path / "data")]
+    sentence = "No order is seen by linear, performer on recall: "
+    main(["plan", *words, *places])
+    assert f"\n{sentence}" in capsys.readouterr().out
+    monkeypatch.setattr("levelfield.engine.placement.engine", refused)
+    with pytest.raises(SystemExit):
+        main(["compare", *words, *places, "--report-dir", str(tmp_path / "report")])
+    assert capsys.readouterr().out.startswith(sentence)
+    runs, data, report = (tmp_path / name for name in ("runs", "data", "report"))
+    folders = Choices(runs_dir=runs, data=data, report_dir=report)
+    found = levelfield.compare("linear", "recall", "scratch", "smoke", baselines="performer", **folders)
+    assert any(each.startswith(sentence) for each in found.remarks)
+    assert "sees no order in two directions" in found.page.read_text()

@@ -15,7 +15,7 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from torch import Generator, Tensor, nn
 
 from levelfield import probes, protocols
-from levelfield.evaluate import SplitScores, score_row
+from levelfield.evaluate import SplitScores, label_scores, score_row
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.dlr import DLR
 from levelfield.mixers.gmlp import GMLP
@@ -23,6 +23,7 @@ from levelfield.mixers.s4 import S4
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.probes._lags import doublings
+from levelfield.probes.effective_context import feature_gradients
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.report.cells import shown
 from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
@@ -181,6 +182,30 @@ def test_effective_context_is_the_distance_a_model_really_looks():
     everywhere = {r.get("at"): r.get("value", 0.0) for r in measure("effective_context", MODEL)}
     assert everywhere["distance<=8"] < 0.999
     assert list(everywhere.values()) == sorted(everywhere.values())
+
+
+def test_long_sequences_are_scored_in_smaller_batches_to_the_same_scores(monkeypatch: pytest.MonkeyPatch):
+    net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    examples, sizes = TASK.build(None)["test"], list[int]()
+    usual, forward = label_scores(net, TASK, examples, batch=8), net.hidden_states
+    monkeypatch.setattr(net, "hidden_states", lambda x, *rest: sizes.append(len(x)) or forward(x, *rest))
+    longest = int(examples.lengths.max())
+    for room, most in ((8, 8), (3, 3), (0.5, 1)):
+        monkeypatch.setattr("levelfield.evaluate.NUMBERS", int(room * longest * MODEL.width))
+        sizes.clear()
+        scores = label_scores(net, TASK, examples, batch=8)
+        assert max(sizes) == most and sum(sizes) == len(examples)
+        np.testing.assert_array_equal(scores.values, usual.values)
+
+
+def test_effective_context_takes_one_forward_pass_for_all_steps_of_a_sequence(monkeypatch: pytest.MonkeyPatch):
+    net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0).eval()
+    x, places, passes = torch.tensor([[1, 4, 2, 3, 1]]), [2, 0, 2], list[Tensor]()
+    alone = [next(feature_gradients(net, x, [at])) for at in places]
+    forward = net.hidden_states
+    monkeypatch.setattr(net, "hidden_states", lambda x, mask: passes.append(x) or forward(x, mask))
+    together = list(feature_gradients(net, x, places))
+    assert len(passes) == 1 and all(torch.equal(*each) for each in zip(together, alone, strict=True))
 
 
 def test_effective_context_of_a_network_that_diverged_is_absent():

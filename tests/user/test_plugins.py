@@ -13,10 +13,11 @@ import toys
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, find_tasks, listed
 from levelfield.engine.restore import plugged_kinds, restore
+from levelfield.mixers.conv import Conv
 from levelfield.presets import by_name, efforts
 from levelfield.presets.comparison import arms
 from levelfield.presets.options import Options
-from levelfield.spec import UserError, describe
+from levelfield.spec import UserError, describe, digest
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -101,10 +102,25 @@ weights = tinylab.probes:Weights
 """,
 }
 
+FORK = {
+    "forklab/__init__.py": """
+from dataclasses import dataclass
+from levelfield.mixers import conv
+
+@dataclass(frozen=True)
+class Conv(conv.Conv):
+    "The convolution that ships, built in another way."
+    def build(self, width, *, causal, layer, generator):
+        return super().build(width, causal=causal, layer=layer + 1, generator=generator)
+""",
+    "forklab-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: forklab\nVersion: 1.0\n",
+    "forklab-1.0.dist-info/entry_points.txt": "[levelfield.mixers]\nfork = forklab:Conv\n",
+}
+
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name, text in FILES.items():
+    for name, text in (FILES | FORK).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     toys.write(tmp_path / "tinylab" / "study.py", runs=1)
@@ -145,6 +161,23 @@ def test_runs_of_a_plug_in_are_made_again_from_their_records(lab: Path) -> None:
         warnings.simplefilter("ignore")  # of the broken one
         for made in (by_name.mixer("tiny"), by_name.task("short")):
             assert restore(describe(made)) == made
+
+
+def test_a_class_of_the_name_of_one_that_ships_has_ids_of_its_own(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run of the two was taken for the other."""
+    monkeypatch.setattr("levelfield.user.named.is_installed_file", lambda file: True)
+    monkeypatch.setattr("levelfield.spec.own_code._OF_MODULES", {})
+    ours, fork = Conv(kernel=5, hidden=64), by_name.mixer("forklab:Conv(kernel=5, hidden=64)")
+    assert type(fork).__name__ == "Conv" and not fork.own_parts and digest(fork) != digest(ours)
+    options = Options(("recall",), ("scratch",), ("forklab:Conv(kernel=5, hidden=64)", "attention"), seeds=1)
+    runs = Source.of("conv", options=options).load().runs("smoke")
+    assert [run.model.mixers for run in runs[:2]] == [(ours,), (fork,)]
+    assert len({digest(run.model.mixers) for run in runs}) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the broken one
+        assert [restore(describe(run)) for run in runs] == list(runs)
+    named_alone = {key: value for key, value in describe(fork).items() if key != "module"}
+    assert restore(named_alone) == ours, "as it was recorded before"
 
 
 def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
