@@ -17,7 +17,7 @@ from typing import Any
 from levelfield import objectives as objectives  # whose classes are looked up
 from levelfield import spec, tasks
 from levelfield.data.audit import view as view  # a class that a run may be made of
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.presets import by_name
 from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task, UserError, describe
 from levelfield.user import own_data as own_data  # a class that a run may be made of
@@ -100,7 +100,7 @@ def kinds() -> dict[str, type]:
 
     tasks.modules()
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
-    below = [*MIXERS, *(each for base in (Task, Objective, ForeignWeights) for each in _below(base))]
+    below = [*classes(), *(each for base in (Task, Objective, ForeignWeights) for each in _below(base))]
     own = [each for each in [*values, *below] if each.__module__.startswith("levelfield.")]
     return {each.__name__: each for each in own}
 

@@ -19,7 +19,7 @@ import torch
 from repository import ROOT
 
 from levelfield.contract import check
-from levelfield.mixers import MIXERS, NAMES
+from levelfield.mixers import NAMES, classes
 from levelfield.ops.kernel_cases import CASES
 
 DOCS = ROOT / "docs"
@@ -66,8 +66,8 @@ def test_the_gallery_is_what_the_command_makes() -> None:
 def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -> None:
     page = (DOCS / "mixers.md").read_text()
     sections = dict(re.findall(r"^### (\w+)\n(.*?)<!-- end -->", page, re.MULTILINE | re.DOTALL))
-    assert list(sections) == [config.label for config in MIXERS]
-    for config in MIXERS:
+    assert list(sections) == [config.label for config in classes()]
+    for config in classes():
         text = sections[config.label]
         assert [field.name for field in dataclasses.fields(config) if f"`{field.name}=" not in text] == []
         assert f"- {config.paper}: " in text
@@ -120,7 +120,7 @@ def test_what_was_measured_is_what_the_rows_say() -> None:
         (score,) = [s for s in found if (s.model, s.column.place) == (model, place) and s.runs <= kept[model].keys()]
         assert score.mixers == (label,) and score.value == pytest.approx(100 * median(kept[model].values()))
     text, shown = (DOCS / "mixers.md").read_text(), {label for score in found for label in score.mixers}
-    assert text.count("- measured here: nothing yet") == len({mixer.label for mixer in MIXERS} - shown) > 0
+    assert text.count("- measured here: nothing yet") == len({mixer.label for mixer in classes()} - shown) > 0
 
 
 def _kept(folder: str, **wanted: str) -> dict[str, dict[str, float]]:

@@ -14,13 +14,13 @@ from torch import Generator, Tensor
 from traffic import growth
 
 from levelfield.contract import check
-from levelfield.mixers import MIXERS, find
+from levelfield.mixers import classes, find
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError, describe, digest
 
 WIDTH = 16
 EXAMPLES: list[MixerConfig] = [
-    example for config in MIXERS for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
+    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
 ]
 CASES = [
     pytest.param(config, direction == "causal", id=f"{config}-{direction}")
@@ -164,14 +164,14 @@ def test_the_config_is_a_value_with_a_citation(config: MixerConfig) -> None:
     assert all(any(name == suffix or name.endswith(f".{suffix}") for name in names) for suffix in rules)
 
 
-@pytest.mark.parametrize("config", MIXERS, ids=lambda c: c.label)
+@pytest.mark.parametrize("config", classes(), ids=lambda c: c.label)
 def test_complexity_is_told_in_steps_width_and_settings(config: type[MixerConfig]) -> None:
     """As in T^2 D; with window T D window: the words are T, D, log, and names of fields."""
     words = set(re.findall(r"[A-Za-z_]+", config.complexity))
     assert "T" in words and words <= {"T", "D", "log", "with"} | {field.name for field in dataclasses.fields(config)}
 
 
-FIRST = [next(example for example in EXAMPLES if type(example) is config) for config in MIXERS]
+FIRST = [next(example for example in EXAMPLES if type(example) is config) for config in classes()]
 WAYS = [
     pytest.param(config, direction == "causal", id=f"{config.label}-{direction}")
     for config in FIRST
@@ -267,8 +267,8 @@ def test_examples_differ_in_every_setting_that_counts() -> None:
 
 
 def test_names_are_unique_and_found() -> None:
-    labels = [config.label for config in MIXERS]
+    labels = [config.label for config in classes()]
     assert len(set(labels)) == len(labels)
-    assert [find(label) for label in labels] == list(MIXERS)
+    assert [find(label) for label in labels] == list(classes())
     with pytest.raises(UserError, match="did you mean 'attention'"):
         find("atention")

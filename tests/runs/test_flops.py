@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.data.batches import Buckets, SplitOnDevice, order
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.mamba import Mamba
@@ -35,7 +35,7 @@ from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numer
 from levelfield.train import Plan, part_loss, parts_of, training_loss
 from levelfield.user.mixer import user_mixer
 
-CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
+CONFIGS = [c for mixer in classes() for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
 B, T, D = 5, 24, 16
 RECIPE = tiny_recipe(4)
 

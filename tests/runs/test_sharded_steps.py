@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from levelfield.data.batches import SplitOnDevice
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.model import Network
 from levelfield.objectives import Classify, Masked, Sum, Trainable, heads
 from levelfield.rng import generator
@@ -193,13 +193,13 @@ def agree(models: Sequence[Model]) -> None:
 def test_gradients_and_their_norm_are_those_of_one_process() -> None:
     """Attention, a convolution, and a mixer whose compiled loops read parameters where they lie in memory."""
     names = ("attention", "conv", "rglru")
-    agree([of_mixer(config) for config in MIXERS if config.label in names])
+    agree([of_mixer(config) for config in classes() if config.label in names])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_gradients_of_every_mixer_are_those_of_one_process() -> None:
-    agree([of_mixer(config) for config in MIXERS])
+    agree([of_mixer(config) for config in classes()])
 
 
 class Tied(nn.Module):
