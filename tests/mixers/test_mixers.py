@@ -14,9 +14,11 @@ from torch import Generator, Tensor
 from traffic import growth
 
 from levelfield.contract import check
+from levelfield.contract.bf16 import agrees_in_bf16
 from levelfield.mixers import classes, find
+from levelfield.model import Network
 from levelfield.ops.layers.interfaces import RecurrentLayer
-from levelfield.spec import MixerConfig, UserError, describe, digest
+from levelfield.spec import MixerConfig, Model, Tokens, UserError, describe, digest
 
 WIDTH = 16
 EXAMPLES: list[MixerConfig] = [
@@ -259,6 +261,20 @@ def test_200_steps_of_training_in_bfloat16_stay_finite(config: MixerConfig, caus
         losses.append(loss.item())
     assert all(math.isfinite(loss) for loss in losses) and sum(losses[-20:]) < sum(losses[:20])
     assert all(torch.isfinite(value).all() for value in layer.parameters())
+
+
+@pytest.mark.parametrize("config", [config for config in FIRST if len(config.directions) == 1], ids=str)
+def test_a_direction_that_a_mixer_lacks_is_refused_wherever_layers_are_built(config: MixerConfig) -> None:
+    causal = "causal" not in config.directions
+    asked, other = ("causal", "bidirectional") if causal else ("bidirectional", "causal")
+    model = Model((config,), depth=1, width=WIDTH, causal=causal)
+    for build in (
+        lambda: check(config, WIDTH, causal),
+        lambda: agrees_in_bf16(config, WIDTH, causal, 8),
+        lambda: Network(model, Tokens(2), (), mask_flag=False, seed=0),
+    ):
+        with pytest.raises(UserError, match=f"^{type(config).__name__} cannot be {asked}: it is {other}.$"):
+            build()
 
 
 def test_examples_differ_in_every_setting_that_counts() -> None:
