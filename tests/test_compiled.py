@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol
+from tiny import MODEL, FirstSymbol, training_loss
 
 from levelfield.data.batches import SplitOnDevice
 from levelfield.mixers import classes
@@ -14,7 +14,6 @@ from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator
 from levelfield.spec import Block, MixerConfig, Numerics
-from levelfield.train import training_loss
 
 TASK = FirstSymbol(length=24)
 BATCH = SplitOnDevice(TASK.build(None)["train"], torch.device("cpu")).gather(torch.arange(8))

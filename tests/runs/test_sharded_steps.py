@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from groups import CPU, both
-from tiny import MODEL, FirstSymbol, recipe
+from tiny import MODEL, FirstSymbol, recipe, training_loss
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -26,7 +26,7 @@ from levelfield.runs import checkpoint
 from levelfield.runs.processes import Group
 from levelfield.runs.sharded import Sharded
 from levelfield.spec import Block, MixerConfig, Model, Numerics, UserError
-from levelfield.train import Plan, State, make_optimizer, parts_of, train, training_loss
+from levelfield.train import Plan, State, make_optimizer, parts_of, train
 
 TASK = FirstSymbol()
 TWO = Numerics(nproc=2, shard=True)
