@@ -21,6 +21,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
+from levelfield.objectives.base import Part
 from levelfield.rng import generator
 from levelfield.spec import Block, Examples, Model, Task
 from levelfield.tasks.copying import Copying
@@ -28,7 +29,7 @@ from levelfield.tasks.image import Image
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.mqar import MQAR
-from levelfield.train import training_loss
+from levelfield.train import part_loss
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5
@@ -78,7 +79,8 @@ def case(name: str, task: Task, examples: Examples, model: Model, batch: int) ->
 
     def train(step: int) -> None:
         one = split.gather(order(0, step, batch=batch, count=len(split)))
-        training_loss(net, one, objective, task.input, generator(0, step)).backward()
+        shown = objective.model_input(one, task.input, generator(0, step))
+        part_loss(net, Part(one, shown), objective, task.input).backward()
 
     data, whole = least(gather), least(train)
     return {"case": name, "gather_ms": round(1e3 * data, 3), "step_ms": round(1e3 * whole, 1), "share": data / whole}

@@ -30,7 +30,7 @@ from recurrence_cases import RECURRENCES
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers import MIXERS, find
+from levelfield.mixers import classes, find
 from levelfield.spec import MixerConfig
 
 LENGTHS = (1024, 4096, 16384, 65536)
@@ -308,7 +308,7 @@ VARIANTS: dict[str, dict[str, Build]] = {
     "mega: average": {"ours": our_average, "mega repository": mega_average},
     "convolution: kernel given": {"ours": our_convolution, "plain torch": plain_convolution},
 }
-LABELS = (*(config.label for config in MIXERS), "convolution")
+LABELS = (*(config.label for config in classes()), "convolution")
 
 
 def _of(label: str) -> list[Case]:

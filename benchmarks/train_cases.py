@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from levelfield.data.batches import SplitOnDevice
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.model import Network
 from levelfield.objectives import Classify
 from levelfield.spec import Block, Duration, Examples, Head, Model, Numerics, Recipe, Tokens
@@ -182,7 +182,7 @@ PRODUCT_FLOPS = 3 * 2 * WIDTH * HIDDEN  # per token
 CASES = [
     Case(PRODUCTS, "float32", products(torch.float32), LENGTHS[:1]),
     Case(PRODUCTS, "bf16", products(torch.bfloat16), LENGTHS[:1]),
-    *(Case(c.label, side, ours(c.label, how), LENGTHS) for c in MIXERS for side, how in SIDES.items()),
+    *(Case(c.label, side, ours(c.label, how), LENGTHS) for c in classes() for side, how in SIDES.items()),
     Case("attention", "torch.nn", torch_encoder(bf16=False), LENGTHS),
     Case("attention", "torch.nn bf16", torch_encoder(bf16=True), LENGTHS),
     *(Case(label, side, theirs(build), LENGTHS) for label, sides in LAYERS.items() for side, build in sides.items()),

@@ -4,7 +4,7 @@
     python docs/gallery.py --check   # exit 1 if that would change anything
 
 What is written by hand about a mixer follows its `<!-- end -->` and is kept. A mixer without a section gets one; the
-order is that of `MIXERS`.
+order is that of `classes()`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from levelfield import published
 from levelfield.cli import listing
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.spec import MixerConfig
 
 DOCS = Path(__file__).resolve().parent
@@ -43,10 +43,10 @@ def filled(text: str) -> str:
     before, rest = text.split(BEGIN)
     region, after = rest.split(END)
     notes = {name: note.strip() for name, note in SECTION.findall(region)}
-    orphans = [name for name, note in notes.items() if note and name not in {m.label for m in MIXERS}]
+    orphans = [name for name, note in notes.items() if note and name not in {m.label for m in classes()}]
     if orphans:
         raise ValueError(f"{PAGE.name} has notes on {', '.join(orphans)}, which are no mixers: move them.")
-    parts = ["\n\n".join(p for p in (section(m), notes.get(m.label, "")) if p) for m in MIXERS]
+    parts = ["\n\n".join(p for p in (section(m), notes.get(m.label, "")) if p) for m in classes()]
     before = LIST.sub(lambda _: f"<!-- list of mixers -->\n\n{overview()}\n\n<!-- end -->", before)
     return f"{before}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{after}"
 
@@ -54,7 +54,7 @@ def filled(text: str) -> str:
 def overview() -> str:
     head = "| mixer | what it is | complexity | carries at T = 4,096 | parameters |\n|---|---|---|---|---|"
     lines = []
-    for mixer in MIXERS:
+    for mixer in classes():
         config = reference(mixer)
         what = listing.first_sentence(mixer)
         size = config.state_size(WIDTH, LENGTH) if "causal" in mixer.directions else None

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from levelfield.engine.find import Source
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.report import committed, style
 from levelfield.report.cells import baselines_of, is_baseline, is_score, is_test, row_value, shown_unit
 from levelfield.report.scorecard import gained
@@ -32,7 +32,7 @@ LENGTH = re.compile(r"length=(\d+)")
 RANGE = re.compile(r"asked=(\d+),trained=\1")  # at the range of training
 OLD = "†"
 WIDE = 13  # columns of a panel of the figure
-ORDER = {mixer.label: place for place, mixer in enumerate(MIXERS)}
+ORDER = {mixer.label: place for place, mixer in enumerate(classes())}
 
 
 class Column(NamedTuple):

@@ -18,7 +18,7 @@ from levelfield import published
 from levelfield import tasks as found
 from levelfield.cli import listing
 from levelfield.engine.find import Source
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "verdicts.md")
@@ -31,7 +31,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def mixers() -> str:
     """What each is, from the first sentence of its file."""
-    rows = [(f"`{m.label}`", listing.first_sentence(m), m.paper) for m in MIXERS]
+    rows = [(f"`{m.label}`", listing.first_sentence(m), m.paper) for m in classes()]
     return table(("mixer", "what it is", "paper"), rows)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from levelfield import report
 from levelfield.engine import audit as auditing
-from levelfield.engine import tuning
+from levelfield.engine import training, tuning
 from levelfield.engine.find import choose, computed, find_task
 from levelfield.presets import audit as audits
 from levelfield.presets import by_name, comparison, efforts, unordered
@@ -172,8 +172,7 @@ def compare(
     asked = choose(study, effort)
     sizes = efforts.shared(effort, options.numbers)
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
-    store.write_index(out, index, adds=True)
-    run_all(study, effort, out)
+    run_all(study, effort, out, opened=partial(store.write_index, out, index, adds=True))
     results = store.read(out, study.name, effort, runs=index.runs)
     name = report_name(study.name, effort, {run.task for run in asked})
     files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
@@ -248,11 +247,27 @@ def _shown(given: Any) -> str:
     return shortened(" ".join(repr(given).split()), 60)
 
 
-def _run_all(study: Study, effort: Effort, out: Path, *, choices: Places, tested: bool = True) -> None:
-    """Executes the runs of a study one after another. Raises UserError where another process has one of them."""
+def _run_all(
+    study: Study,
+    effort: Effort,
+    out: Path,
+    *,
+    choices: Places,
+    tested: bool = True,
+    opened: Callable[[], object] = lambda: None,
+) -> None:
+    """Executes the runs of a study one after another. opened: is called once that all of them have been checked.
+
+    Raises UserError, before any training, where a run, its data or the device will not do, and where another process
+    has one of the runs.
+    """
     runs = choose(study, effort)
     data, device = Path(choices.get("data", "data")), choices.get("device", "auto")
     say = choices.get("say", partial(print, flush=True))
+    for sentence in training.checked(runs, out, data):
+        say(sentence)
+    training.check_on(device, runs)
+    opened()
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
         say(f"{number} of {len(runs)}  {run.id}")

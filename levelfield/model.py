@@ -240,6 +240,7 @@ class Network(nn.Module):
 
     def _block(self, layer: int, seed: int) -> ResidualBlock:
         config = self.model.mixers[layer % len(self.model.mixers)]
+        config.check_direction(self.model.causal)
         draws = generator(seed, "mixer", layer)
         mixer = config.build(self.model.width, causal=self.model.causal, layer=layer, generator=draws)
         with seeded(seed, "block", layer):

@@ -224,19 +224,8 @@ def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[
             return
 
 
-def training_loss(
-    net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
-) -> Tensor:
-    """The scalar that is minimised: one forward pass, the loss of every head, weighted.
-
-    shares: how much the mean of each part over this batch counts beside other batches (`Batches.share`); all the same
-    where it is left out.
-    """
-    return part_loss(net, Part(batch, objective.model_input(batch, spec, generator), shares), objective, spec)
-
-
 def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[float]) -> list[Part]:
-    """Returns this process's parts of a batch, the sum of whose losses over all processes is `training_loss`.
+    """Returns this process's parts of a batch, the sum of whose `part_loss` over all processes is the loss.
 
     All processes together have `plan.accumulate` times their number. The parts have as nearly equal numbers of examples
     as can be, and see what the whole batch would see of them: the same steps are hidden, whatever the number of parts.

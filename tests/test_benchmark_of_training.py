@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 if not FOLDER.exists():
@@ -29,7 +29,7 @@ def row(group: str, side: str, cost: float) -> dict[str, Any]:
 
 def test_every_mixer_has_a_step_in_each_way_of_computing_it() -> None:
     found = {(case.group, case.side) for case in train_cases.CASES}
-    assert {(config.label, side) for config in MIXERS for side in ("ours", "ours bf16", "ours compiled")} <= found
+    assert {(config.label, side) for config in classes() for side in ("ours", "ours bf16", "ours compiled")} <= found
     assert {("attention", "transformers"), ("s4", "s4 repository")} <= found
 
 

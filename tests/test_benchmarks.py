@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.ops import arithmetic
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -47,21 +47,21 @@ def target(page: str, begin: str) -> str:
 def test_the_table_measures_every_mixer_once_and_all_its_rivals_against_ours() -> None:
     pairs = [(case.group, case.side) for case in mixer_cases.CASES]
     assert len(pairs) == len(set(pairs))
-    assert {config.label for config in MIXERS} <= {group for group, side in pairs if side == "ours"}
+    assert {config.label for config in classes()} <= {group for group, side in pairs if side == "ours"}
     assert all((group, "ours") in pairs for group, side in pairs if side != "limit")
     assert all(case.lengths == (1024, 4096, 16384, 65536) for case in mixer_cases.CASES if case.side != "limit")
 
 
 def test_exceptions_and_targets_name_what_there_is() -> None:
     pairs = {(case.group, case.side) for case in mixer_cases.CASES}
-    labels = {config.label for config in MIXERS}
+    labels = {config.label for config in classes()}
     assert set(mixer_cases.REFERENCE) | mixer_cases.BIDIRECTIONAL | set(mixer_cases.PEERS) <= labels
     assert {(group, side) for t in mixer_page.TARGETS for group in t.groups for side in t.sides} <= pairs
     assert set(mixer_page.MAPS) <= {group for group, _ in pairs}
     assert {label for some in mixer_page.FAMILIES.values() for label in some} <= labels | {"convolution"}
 
 
-@pytest.mark.parametrize("config", MIXERS, ids=lambda config: config.label)
+@pytest.mark.parametrize("config", classes(), ids=lambda config: config.label)
 def test_reference_settings_take_their_length(config: type) -> None:
     made = mixer_cases.configured(config.label, 65536)
     assert made.max_length is None or made.max_length >= 65536

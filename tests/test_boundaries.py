@@ -196,6 +196,7 @@ LIGHT = (
     ".published",
     ".report",
     ".tasks",
+    ".mixers",
     ".recipes",
     ".ruler",
     ".tokenizer",
@@ -210,6 +211,18 @@ LIGHT = (
 @pytest.mark.parametrize("module", LIGHT)
 def test_importing_it_leaves_torch_alone(module: str) -> None:
     code = f"import sys, levelfield{module}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+def test_a_mixer_is_known_by_name_before_it_is_loaded_and_found_without_the_others() -> None:
+    code = """
+import sys
+from levelfield.presets import by_name
+assert by_name.is_mixer("conv(kernel=5)") and not by_name.is_mixer("reach")
+assert "torch" not in sys.modules
+by_name.mixer("conv")
+assert "levelfield.mixers.conv" in sys.modules and "levelfield.mixers.mega" not in sys.modules
+"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
 
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol
+from tiny import MODEL, FirstSymbol, training_loss
 
 from levelfield.data.batches import SplitOnDevice
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator
 from levelfield.spec import Block, MixerConfig, Numerics
-from levelfield.train import training_loss
 
 TASK = FirstSymbol(length=24)
 BATCH = SplitOnDevice(TASK.build(None)["train"], torch.device("cpu")).gather(torch.arange(8))
@@ -37,7 +36,7 @@ def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[to
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore")  # torch's compiler uses parts of torch that are deprecated
-@pytest.mark.parametrize("config", [pytest.param(mixer, id=mixer.label) for mixer in MIXERS])
+@pytest.mark.parametrize("config", [pytest.param(mixer, id=mixer.label) for mixer in classes()])
 def test_a_compiled_block_takes_the_step_of_the_plain_one(config: type[MixerConfig]) -> None:
     if config.label in PLAIN:
         pytest.skip(PLAIN[config.label])

@@ -24,7 +24,7 @@ import pytest
 from levelfield import protocols, tasks
 from levelfield.data import prepared as data
 from levelfield.files import read_log, read_rows
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.objectives import default_objective
 from levelfield.run import execute
 from levelfield.runs import store
@@ -90,7 +90,7 @@ QUICK = ("recall", "pulse")
 CASES = [
     pytest.param(mixer, task, id=f"{mixer.label}-{task.name}", marks=() if task.name in QUICK else pytest.mark.slow)
     for task in [*GENERATED, *OFFICIAL]
-    for mixer in MIXERS
+    for mixer in classes()
     if "causal" in mixer.directions or not isinstance(task.output, Unlabelled)
 ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol, RunningMean, recipe
+from tiny import MODEL, FirstSymbol, RunningMean, recipe, training_loss
 from torch import Tensor, nn
 
 from levelfield import protocols
@@ -26,7 +26,7 @@ from levelfield.run import check, execute
 from levelfield.runs import store
 from levelfield.runs.numerics import check_device, products
 from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
-from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train, training_loss
+from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train
 from levelfield.user.mixer import user_mixer
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol
+from tiny import MODEL, FirstSymbol, training_loss
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,7 +29,6 @@ from levelfield.objectives import (
 )
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Label, Signal, Tokens, UserError, Values
-from levelfield.train import training_loss
 
 TOKENS = Tokens(8)
 GRAY = Signal(1, (4.0,), (2.0,), levels=8)

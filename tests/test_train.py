@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol, RunningMean, recipe
+from tiny import MODEL, FirstSymbol, RunningMean, recipe, training_loss
 
 from levelfield import train as training
 from levelfield.data.batches import SplitOnDevice, order
@@ -17,7 +17,7 @@ from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator, seeded
 from levelfield.spec import Examples, ParamRule, Recipe, UserError
-from levelfield.train import Plan, Rank, State, copied, kept, make_optimizer, train, training_loss
+from levelfield.train import Plan, Rank, State, copied, kept, make_optimizer, train
 
 TASK = FirstSymbol()
 SPLITS = TASK.build(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.data.batches import Batch
+from levelfield.model import Network
+from levelfield.objectives.base import Part, Trainable
 from levelfield.spec import (
     Duration,
     Examples,
@@ -27,6 +30,7 @@ from levelfield.spec import (
     Tokens,
     no_progress,
 )
+from levelfield.train import part_loss
 
 
 @dataclass(frozen=True)
@@ -181,3 +185,10 @@ class SameSymbol(Task):
         symbols = np.stack([first, second], 1).ravel()
         sequences = [np.full(rng.integers(1, self.length + 1), symbol, np.uint8) for symbol in symbols]
         return Examples.of_sequences(sequences, y, {"symbol": first}, documents=2)
+
+
+def training_loss(
+    net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
+) -> Tensor:
+    """Returns the scalar that training minimises for a whole batch. shares: as of `Batches.share`; all 1 if empty."""
+    return part_loss(net, Part(batch, objective.model_input(batch, spec, generator), shares), objective, spec)

@@ -168,7 +168,7 @@ def _taken(mixer: MixerConfig, width: int) -> int:
 
 def _longest() -> int:
     """The steps of the longest task that a comparison takes when nothing else is said."""
-    return max(efforts.named(name, "minutes").max_length for name in efforts.TASKS)
+    return max(efforts.sized_task(name, "minutes").max_length for name in efforts.TASKS)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _sees_both_ways_alone(mixer: MixerConfig, width: int) -> bool:
 def _probe(probe: Probe) -> Findings:
     """Measures an untrained model on a tiny task."""
     yield "it has a name", "" if isinstance(getattr(probe, "name", None), str) else "Give the class a `name`."
-    task = efforts.task("recall", "smoke")
+    task = efforts.generated("recall", "smoke")
     model = efforts.model("recall", efforts.ATTENTION, "smoke")
     (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
     run = Run(task, model, protocol, 0)

@@ -47,9 +47,9 @@ def _output(task: Task) -> str:
 
 
 def mixers() -> Iterator[Line]:
-    from levelfield.mixers import MIXERS
+    from levelfield.mixers import classes
 
-    for mixer in MIXERS:
+    for mixer in classes():
         yield mixer.label, f"{first_sentence(mixer)} ({mixer.complexity})"
     for name, config in by_name.plugged_mixers():
         yield name, _about(config, plugins("mixers")[name])

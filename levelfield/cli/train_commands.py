@@ -16,13 +16,12 @@ from rich.console import Console
 
 from levelfield.cli import run_screen, track_command
 from levelfield.cli.streams import Say
-from levelfield.data import prepared
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, references
 from levelfield.engine.placement import Placement
-from levelfield.engine.training import Job, index_of
+from levelfield.engine.training import Job, checked, index_of
 from levelfield.files import made
 from levelfield.report import committed
 from levelfield.runs import store
@@ -57,18 +56,15 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
 
     declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
-    from levelfield.engine import forecast
     from levelfield.presets import unordered
-    from levelfield.run import check, pick_device
+    from levelfield.run import pick_device
 
     if placement.gpus and job.device == "auto":
         job = replace(job, device="cuda")  # which a worker without a GPU refuses
     pick_device(job.device, here=not placement.elsewhere)
     study, runs = job.selected(declared)
-    for run in runs:
-        check(run)
     told = unordered.sentences(runs) if job.source.mixer else ()
-    for sentence in (*lacking(job, runs), *forecast.oversized(runs, job.data), *told):
+    for sentence in (*checked(runs, job.out, job.data), *told):
         say(sentence)
     if not placement.elsewhere:
         job.check_device(runs)
@@ -84,21 +80,6 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
         outcome = _readable(job, runs, Driver(job, engine, screen).execute(runs, opened=record))
     _conclude(job.source.title(study), job, runs, outcome, say)
     return not outcome.failed
-
-
-def lacking(job: Job, runs: Sequence[Run]) -> Iterator[str]:
-    """Yields a sentence for each task whose data is not there; the other runs are executed all the same.
-
-    Raises UserError where that leaves none to execute.
-    """
-    left = [run for run in runs if not store.complete(store.directory(job.out, run))]
-    there = {run.task: not prepared.lacks_files(run.task, job.data) for run in left}
-    place = f" --data {shlex.quote(str(job.data))}" if job.data != Path("data") else ""
-    absent = [task.name for task, known in there.items() if not known]
-    sentences = [f"{name} is not prepared: start with `levelfield data prepare {name}{place}`." for name in absent]
-    if absent and not any(there.values()):
-        raise UserError(" ".join(dict.fromkeys(sentences)))
-    yield from dict.fromkeys(sentences)
 
 
 def _readable(job: Job, runs: Sequence[Run], outcome: Outcome) -> Outcome:

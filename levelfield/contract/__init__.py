@@ -265,6 +265,7 @@ def _blind_in_float64(subject: rules.Subject, steps: list[int]) -> bool:
 
 
 def _build(config: MixerConfig, width: int, causal: bool) -> nn.Module:
+    config.check_direction(causal)
     try:
         with fitting(f"{config.label} at width {width:,}"):
             layer = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))

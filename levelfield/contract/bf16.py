@@ -44,6 +44,7 @@ def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, d
     added to the parameters, as last maps may start at zero; nothing is asked where it makes float32 overflow. Raises
     UserError where a step does not run.
     """
+    config.check_direction(causal)
     layer = config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval()
     add_noise(layer, _draws(1))
     x, target = (torch.randn(2, length, width, generator=_draws(seed)).to(device) for seed in (2, 3))

@@ -29,11 +29,12 @@ from levelfield.data import prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
 from levelfield.objectives import Trainable, default_objective
+from levelfield.objectives.base import Part
 from levelfield.report.tables import duration, figures, si
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
 from levelfield.spec import Model, Protocol, Run, Task
-from levelfield.train import training_loss
+from levelfield.train import part_loss
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
 WORK = 2e9  # parameters times steps of sequence of the passes that are timed, of all models together at most
@@ -148,7 +149,8 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
         began = time.perf_counter()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
             kept.clear()
-            loss = training_loss(net, batch, objective, run.task.input, generator(0, "forecast"))
+            shown = objective.model_input(batch, run.task.input, generator(0, "forecast"))
+            loss = part_loss(net, Part(batch, shown), objective, run.task.input)
         loss.backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)

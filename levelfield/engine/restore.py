@@ -9,18 +9,16 @@ is the one that is given. Whoever asks compares the id: another version or anoth
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from levelfield import objectives as objectives  # whose classes are looked up
-from levelfield import spec, tasks
-from levelfield.data.audit import view as view  # a class that a run may be made of
-from levelfield.mixers import MIXERS
+from levelfield import mixers, objectives, spec, tasks
+from levelfield.data.audit import view
 from levelfield.presets import by_name
 from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task, UserError, describe
-from levelfield.user import own_data as own_data  # a class that a run may be made of
+from levelfield.user import own_data
 
 
 class Unknown(LookupError):
@@ -104,13 +102,21 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
 
 @cache
 def kinds() -> tuple[type, ...]:
-    """Returns the classes that a run is made of."""
-    from levelfield.pretrained import trunk as trunk  # a class is found once its file has been imported
+    """Returns the classes that a run may be made of. Raises ValueError where two of them have one name.
 
-    tasks.modules()
+    Values are those of `spec`. A mixer, task, objective or weights to start from is found in its file; a file besides
+    those of mixers and tasks is named here.
+    """
+    from levelfield.pretrained import trunk
+
+    files = (objectives, view, own_data, trunk, *tasks.modules().values())
     values = [each for each in vars(spec).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
-    below = [*MIXERS, *(each for base in (Task, Objective, ForeignWeights) for each in _below(base))]
-    return tuple(each for each in [*values, *below] if each.__module__.startswith("levelfield."))
+    defined = [each for file in files for each in vars(file).values() if isinstance(each, type)]
+    below = [each for each in defined if issubclass(each, Task | Objective | ForeignWeights)]
+    known = {each for each in (*values, *mixers.classes(), *below) if each.__module__.startswith("levelfield.")}
+    if twice := known - set({each.__name__: each for each in known}.values()):
+        raise ValueError(f"A run may be made of two classes of one name: {', '.join(map(repr, twice))}.")
+    return tuple(known)
 
 
 @cache
@@ -118,9 +124,3 @@ def plugged_kinds() -> tuple[type, ...]:
     """Returns the classes of mixers and tasks that installed plug-ins add."""
     found = [each for _, each in (*by_name.plugged_mixers(), *by_name.plugged_tasks())]
     return tuple(type(each) for each in found if not (isinstance(each, MixerConfig) and each.opaque))
-
-
-def _below(base: type) -> Iterator[type]:
-    for each in base.__subclasses__():
-        yield each
-        yield from _below(each)

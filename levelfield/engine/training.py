@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,12 +89,7 @@ class Job:
 
     def check_device(self, runs: Sequence[Run]) -> None:
         """Raises UserError where the device is not on this machine, or lacks what the numerics of these runs ask."""
-        from levelfield.run import pick_device
-        from levelfield.runs.numerics import check_device
-
-        device = pick_device(self.device)
-        for numerics in {run.numerics for run in runs}:
-            check_device(numerics, device)
+        check_on(self.device, runs)
 
     def on(self, device: str, workers: int) -> Job:
         return replace(self, device=device)
@@ -129,6 +125,44 @@ class Job:
         options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in named["options"].items()}
         source = Source(**named | {"options": Options(**options), "numerics": Numerics(**named["numerics"])})
         return Job(**fields | {"source": source, "out": Path(fields["out"]), "data": Path(fields["data"])})
+
+
+def checked(runs: Sequence[Run], out: Path, data: Path) -> Iterator[str]:
+    """Yields what to say before runs are executed into `out`: which data is missing, which batches are too large.
+
+    Raises UserError for a run that cannot be executed, and where no data is there.
+    """
+    from levelfield.engine import forecast
+    from levelfield.run import check
+
+    for run in runs:
+        check(run)
+    yield from (*lacking(runs, out, data), *forecast.oversized(runs, data))
+
+
+def check_on(device: str, runs: Sequence[Run]) -> None:
+    """Raises UserError where the device is not on this machine, or lacks what the numerics of these runs ask."""
+    from levelfield.run import pick_device
+    from levelfield.runs.numerics import check_device
+
+    here = pick_device(device)
+    for numerics in {run.numerics for run in runs}:
+        check_device(numerics, here)
+
+
+def lacking(runs: Sequence[Run], out: Path, data: Path) -> Iterator[str]:
+    """Yields a sentence for each task whose data is not there; the other runs are executed all the same.
+
+    Raises UserError where that leaves none to execute.
+    """
+    left = [run for run in runs if not store.complete(store.directory(out, run))]
+    there = {run.task: not prepared.lacks_files(run.task, data) for run in left}
+    place = f" --data {shlex.quote(str(data))}" if data != Path("data") else ""
+    absent = [task.name for task, known in there.items() if not known]
+    sentences = [f"{name} is not prepared: start with `levelfield data prepare {name}{place}`." for name in absent]
+    if absent and not any(there.values()):
+        raise UserError(" ".join(dict.fromkeys(sentences)))
+    yield from dict.fromkeys(sentences)
 
 
 def index_of(job: Job, declared: Study, study: Study) -> StudyIndex:

@@ -1,10 +1,14 @@
 """Lists every mixer, one file each; a new one takes its file, and its name in NAMES here.
 
-find("attention")      # the config class; an unknown name raises UserError with the nearest one
+    find("attention")      # the config class; an unknown name raises UserError with the nearest one
+    classes()              # those of all mixers
+
+Importing this leaves the mixers and torch alone, so that names are known at once.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from levelfield.spec import MixerConfig, UserError, closest
@@ -56,20 +60,19 @@ NAMES = (
 """The mixers in the order of the pages: files of this folder, and labels of the configs in them."""
 
 
-def _config(name: str) -> type[MixerConfig]:
-    """The config class in a mixer's file. Raises ValueError where none has the file's name as its label."""
+@cache
+def classes() -> tuple[type[MixerConfig], ...]:
+    """Returns the config classes of all mixers in the order of NAMES, which imports every file."""
+    return tuple(map(find, NAMES))
+
+
+def find(name: str) -> type[MixerConfig]:
+    """Returns the config class with this label, importing its file alone. Raises UserError for an unknown one, and
+    ValueError where the file has none."""
+    name = name.lower()
+    if name not in NAMES:
+        raise UserError(f"There is no mixer '{name}': {closest(name, NAMES, 'levelfield list mixers')}")
     for found in vars(import_module(f"{__name__}.{name}")).values():
         if isinstance(found, type) and issubclass(found, MixerConfig) and vars(found).get("label") == name:
             return found
     raise ValueError(f"mixers/{name}.py holds no MixerConfig whose label is '{name}'.")
-
-
-MIXERS: tuple[type[MixerConfig], ...] = tuple(_config(name) for name in NAMES)
-
-
-def find(name: str) -> type[MixerConfig]:
-    """The config class with this label. Raises UserError for an unknown one."""
-    for config in MIXERS:
-        if config.label == name.lower():
-            return config
-    raise UserError(f"There is no mixer '{name}': {closest(name, NAMES, 'levelfield list mixers')}")

@@ -1,18 +1,11 @@
 """Checks that a layer can be built as its settings and the model ask, and refuses in the words that all mixers share.
 
-check_causal("GLA", causal)                            # a layer that reads in one direction
 check_channels("GLA", keys=32, values=64, heads=4)     # channels that are split into heads
 """
 
 from __future__ import annotations
 
 from levelfield.spec import UserError
-
-
-def check_causal(name: str, causal: bool) -> None:
-    """Raises UserError where a layer that sees earlier steps alone is asked to see later ones, too."""
-    if not causal:
-        raise UserError(f"{name} reads in one direction: build it as causal.")
 
 
 def check_width(name: str, width: int, heads: int) -> None:

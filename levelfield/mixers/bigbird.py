@@ -52,8 +52,6 @@ class BigBird(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if causal:
-            raise UserError("BigBird sees the end of its sequence, so it is bidirectional only: build no causal model.")
         check_width("BigBird", width, self.heads)
         if self.block < 1 or self.random < 0:
             raise UserError(f"BigBird(block={self.block}, random={self.random}): give block >= 1 and random >= 0.")

@@ -24,7 +24,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._checks import check_channels, check_taps
 from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value, short_convs
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -52,7 +52,6 @@ class DeltaNet(DeltaMemory):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("DeltaNet", causal)
         check_channels("DeltaNet", *self.channels(width), self.heads)
         check_taps("DeltaNet", self.conv)
         return DeltaNetLayer(self, width, generator)

@@ -27,7 +27,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._checks import check_channels, check_taps
 from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import conv1d, linear
@@ -63,7 +63,6 @@ class DeltaProduct(DeltaMemory):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("DeltaProduct", causal)
         check_channels("DeltaProduct", *self.channels(width), self.heads)
         check_taps("DeltaProduct", self.conv)
         if self.householder < 1:

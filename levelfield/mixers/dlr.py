@@ -22,14 +22,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._s4 import RANDOM_SCALE
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.diagonal import shared_kernel
 from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, ParamRule, UserError
-
-RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.forgetting import attend_forgetting
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.layers.init import linear
@@ -48,7 +48,6 @@ class FoX(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("FoX", causal)
         check_width("FoX", width, self.heads)
         if self.rotary != "none" and width // self.heads % 2:
             raise UserError(f"FoX turns pairs of channels, not {width // self.heads} per head: choose an even width.")

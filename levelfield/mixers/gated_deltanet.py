@@ -25,7 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_channels, check_taps
+from levelfield.mixers._checks import check_channels, check_taps
 from levelfield.mixers._memory import DeltaMemory, NormWeight, query_key_value, short_convs
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
@@ -60,7 +60,6 @@ class GatedDeltaNet(DeltaMemory):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("GatedDeltaNet", causal)
         check_channels("GatedDeltaNet", *self.channels(width), self.heads)
         check_taps("GatedDeltaNet", self.conv)
         if not (0 < self.dt_min <= self.dt_max and self.a_max > 0):

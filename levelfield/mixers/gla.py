@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_channels
+from levelfield.mixers._checks import check_channels
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -49,7 +49,6 @@ class GLA(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("GLA", causal)
         check_channels("GLA", *self.channels(width), self.heads)
         if self.gate_rank < 1 or self.gate_divisor <= 0:
             raise UserError("GLA needs a gate_rank of at least 1 and a positive gate_divisor.")

@@ -21,7 +21,6 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.init import gru, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, UserError
@@ -42,7 +41,6 @@ class GRU(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("GRU", causal)
         if self.hidden is not None and self.hidden < 1:
             raise UserError(f"GRU needs at least one hidden channel, not {self.hidden}.")
         return GRULayer(width, self.hidden or width, generator)

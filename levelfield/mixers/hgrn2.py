@@ -26,7 +26,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.decayed import decayed_attention
@@ -50,7 +50,6 @@ class HGRN2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("HGRN2", causal)
         check_width("HGRN2", width, self.heads)
         if self.layers < 1:
             raise UserError(f"HGRN2's bounds rise over at least one layer, not {self.layers}.")

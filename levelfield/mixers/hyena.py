@@ -62,8 +62,6 @@ class Hyena(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if not causal:
-            raise UserError("Hyena reads from the past only: use it in a causal model.")
         if self.order < 2 or self.bound < 1 or self.short < 1 or self.hidden < 1 or self.layers < 0:
             raise UserError("Hyena needs order >= 2, layers >= 0, and bound, short and hidden of at least 1.")
         if self.features < 3 or self.features % 2 == 0:

@@ -25,7 +25,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._checks import check_taps, check_width
 from levelfield.mixers._memory import NormWeight
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend, attend_window
@@ -63,7 +63,6 @@ class Hymba(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("Hymba", causal)
         if min(self.state, self.expand, self.inner_rank(width), self.window or 1) < 1:
             raise UserError("Hymba's state, expand, rank and window are all at least 1.")
         check_taps("Hymba", self.conv)

@@ -46,8 +46,6 @@ class Linformer(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        if causal:
-            raise UserError("Linformer cannot be causal: each projected key mixes all steps. Use it bidirectionally.")
         check_width("Linformer", width, self.heads)
         if self.rank < 1 or self.bound < 1:
             raise UserError(f"Linformer(rank={self.rank}, bound={self.bound}) is empty: give at least 1 of both.")

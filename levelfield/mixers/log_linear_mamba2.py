@@ -26,7 +26,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
@@ -61,7 +60,6 @@ class LogLinearMamba2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("LogLinearMamba2", causal)
         if min(self.state, self.expand, self.head, self.groups, self.conv, self.levels) < 1:
             raise UserError("LogLinearMamba2's state, expand, head, groups, conv and levels are all at least 1.")
         inner = self.expand * width

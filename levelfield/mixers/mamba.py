@@ -25,7 +25,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -55,7 +54,6 @@ class Mamba(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("Mamba", causal)
         if min(self.state, self.expand, self.conv, self.inner_rank(width)) < 1:
             raise UserError("Mamba's state, expand, conv and rank are all at least 1.")
         if not 0 < self.dt_min <= self.dt_max:

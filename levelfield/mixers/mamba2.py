@@ -23,7 +23,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
@@ -59,7 +58,6 @@ class Mamba2(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("Mamba2", causal)
         if min(self.state, self.expand, self.head, self.groups, self.conv) < 1:
             raise UserError("Mamba2's state, expand, head, groups and conv are all at least 1.")
         if self.expand * width % self.head:

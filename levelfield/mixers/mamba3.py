@@ -29,7 +29,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.mixers._memory import NormWeight
 from levelfield.ops.layers.gated_norm import gated_norm
 from levelfield.ops.layers.init import linear
@@ -69,7 +68,6 @@ class Mamba3(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("Mamba3", causal)
         if min(self.state, self.expand, self.head, self.groups) < 1:
             raise UserError("Mamba3's state, expand, head and groups are all at least 1.")
         inner = self.expand * width

@@ -50,10 +50,10 @@ STD = 0.02  # of all maps, of scale and shift, of the bias
 class Mega(MixerConfig):
     """Mega of ma2023, sections 3.1 to 3.4, with the initial values of its code.
 
-    The code also gives every parameter the same weight decay, and so does this layer. state: N. form: real averages, or
-    the complex ones of ma2024; in two directions there are two sets of them. keys: Z. values: H, None is twice the
-    width. attention: f. positions: "simple" has a free bias for every distance, up to `bound` steps or within a
-    `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: how many steps a chunk has, which
+    The code also gives every parameter the same weight decay, and so does a recipe with decay_all. state: N. form: real
+    averages, or the complex ones of ma2024; in two directions there are two sets of them. keys: Z. values: H, None is
+    twice the width. attention: f. positions: "simple" has a free bias for every distance, up to `bound` steps or within
+    a `chunk`; "rotary" derives it from two learned vectors, without a bound. chunk: how many steps a chunk has, which
     alone a step of it sees; None is everything.
     """
 

@@ -28,7 +28,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._checks import check_taps, check_width
 from levelfield.mixers._memory import NormWeight
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.gated_norm import gated_norm
@@ -59,7 +59,6 @@ class MesaNet(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("MesaNet", causal)
         check_width("MesaNet", width, self.heads)
         check_taps("MesaNet", self.conv)
         if not 0 < self.least < 1 or self.rounds < 1:

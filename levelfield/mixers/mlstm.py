@@ -25,7 +25,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.mixers._xlstm import Blocks, Convolution, HeadNorm
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import linear
@@ -59,7 +58,6 @@ class MLSTM(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("MLSTM", causal)
         inner = self.inner(width)
         if min(self.heads, self.block, inner) < 1 or inner % self.heads or inner % self.block:
             raise UserError(

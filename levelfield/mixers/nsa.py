@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._checks import check_causal, check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.chosen import Choice, attend_chosen, attend_pooled, choose, pool
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.attention.softmax import attend_window
@@ -57,7 +57,6 @@ class NSA(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("NSA", causal)
         check_width("NSA", width, self.heads)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UserError(f"NSA cannot share {self.kv_heads} heads of keys among {self.heads}: choose a divisor.")

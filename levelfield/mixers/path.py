@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._checks import check_taps, check_width
 from levelfield.ops.attention.turned import Past, Steps, attend_turned
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.init import conv1d, linear
@@ -51,7 +51,6 @@ class PaTH(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("PaTH", causal)
         check_width("PaTH", width, self.heads)
         check_taps("PaTH", self.conv)
         if self.rank is not None and self.rank < 1:

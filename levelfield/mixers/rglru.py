@@ -58,8 +58,6 @@ class RGLRU(MixerConfig):
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         hidden = self.hidden or width
-        if not causal:
-            raise UserError("RGLRU runs in the causal direction only: build a causal model.")
         if self.heads < 1 or hidden % self.heads:
             raise UserError(f"RGLRU cannot split {hidden} channels into {self.heads} heads: choose a divisor of them.")
         if self.kernel < 1:

@@ -25,7 +25,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -60,7 +59,6 @@ class RWKV6(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("RWKV6", causal)
         if min(self.head, self.mix_rank, self.decay_rank, self.layers, self.blocks) < 1:
             raise UserError("RWKV6's head, mix_rank, decay_rank, layers and blocks are all at least 1.")
         if width % self.head:

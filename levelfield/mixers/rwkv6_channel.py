@@ -20,7 +20,6 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.layers.token_shift import depth_of, graded, step_back
@@ -44,7 +43,6 @@ class RWKV6Channel(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("RWKV6Channel", causal)
         if self.hidden < 0 or min(self.layers, self.blocks) < 1:
             raise UserError("RWKV6Channel's layers and blocks are at least 1, and its hidden at least 0.")
         return RWKV6ChannelMix(self, width, layer, generator)

@@ -28,7 +28,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal
 from levelfield.ops.layers.head_norm import head_norm
 from levelfield.ops.layers.init import orthogonal_linear, zero_linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -66,7 +65,6 @@ class RWKV7(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("RWKV7", causal)
         if min(self.layers, self.blocks) < 1 or min(self.decay_rank, self.rate_rank, self.gate_rank) < 0:
             raise UserError("RWKV7's layers and blocks are at least 1, and its ranks at least 0.")
         if self.head < 2 or width % self.head:

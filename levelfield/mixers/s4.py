@@ -25,16 +25,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from levelfield.mixers._s4 import RANDOM_SCALE, Start, StateSpace
 from levelfield.ops.layers.glu import conv_glu, gelu_glu
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.ssm.diagonal import diagonal_kernel
-from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr
-from levelfield.ops.ssm.step import dense, step_dense, step_diagonal
+from levelfield.ops.ssm.step import step_diagonal
 from levelfield.spec import MixerConfig, ParamRule, UserError
-
-RANDOM_SCALE = 0.1  # amos2025's random start: the published code redraws every parameter from N(0, 0.1^2)
 
 
 @dataclass(frozen=True)
@@ -98,38 +96,23 @@ EXAMPLES = (
 )
 
 
-class S4Layer(RecurrentLayer):
+class S4Layer(StateSpace, RecurrentLayer):
     """Maps (B, T, D) to (B, T, D). Padded steps count as zero, in both directions."""
 
     def __init__(self, config: S4, width: int, causal: bool, generator: Generator) -> None:
-        super().__init__()
+        start, dt = starting_point(config), (config.dt_min, config.dt_max)
+        super().__init__(width, causal, start, generator, copies=config.copies, dt=dt)
         self.config = config
-        pairs, directions = config.state // 2, 1 if causal else 2
-        poles, low_rank, drive = starting_point(config)
-        self.log_decay = nn.Parameter((-poles.real).log().float().repeat(config.copies, 1))  # (K, N)
-        self.frequency = nn.Parameter(poles.imag.float().repeat(config.copies, 1))  # (K, N)
-        self.drive = nn.Parameter(_as_real(drive).repeat(config.copies, 1, 1))  # (K, N, 2): b
-        if config.form == "dplr":
-            self.low_rank = nn.Parameter(_as_real(low_rank).repeat(config.copies, 1, 1))  # (K, N, 2): p
-        log_dt = torch.empty(width).uniform_(math.log(config.dt_min), math.log(config.dt_max), generator=generator)
-        self.log_dt = nn.Parameter(log_dt)  # (D,)
-        # Complex standard normal: variance 1/2 for each part.
-        readout = torch.empty(directions, width, pairs, 2).normal_(0, 0.5**0.5, generator=generator)
-        self.readout = nn.Parameter(readout)  # (1 or 2, D, N, 2): c
-        self.skip = nn.Parameter(torch.empty(width).normal_(generator=generator))  # (D,): d
         self.output = linear(width, 2 * width, generator)
         if config.init == "random":
             for parameter in self.parameters():
                 nn.init.normal_(parameter, 0, RANDOM_SCALE, generator=generator)
 
     def kernel(self, length: int) -> Tensor:
-        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
-        poles, drive, low_rank, dt = self._continuous()
-        readout = 2 * torch.view_as_complex(self.readout)  # a pair counts twice
-        if low_rank is not None:
-            return dplr_kernel(poles, low_rank, drive, readout, dt, length=length)
-        log_a, gain = discretise(poles, dt, self.config.discretisation)
-        return diagonal_kernel(log_a, readout * (gain * drive).to(readout.dtype), length)
+        """Returns the kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
+        if self.config.form == "dplr":
+            return super().kernel(length)
+        return diagonal_kernel(*self._diagonal(self.readout), length)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps the state itself as `state`.
@@ -137,41 +120,28 @@ class S4Layer(RecurrentLayer):
         In the dplr form, real parts come before imaginary ones; in the diagonal form the state is without b, which is
         then a factor of c.
         """
-        before = None if state is None else state["state"]
-        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
-        with torch.autocast(x.device.type, enabled=False):
-            poles, drive, low_rank, dt = self._continuous()
-            readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)
-            if low_rank is not None:
-                *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
-                ends = torch.cat([readout.real, -readout.imag], -1)
-                y, after = step_dense(dense(*parts), start, ends, u, before)
-            else:
-                log_a, gain = discretise(poles, dt, self.config.discretisation)
-                y, after = step_diagonal(log_a, readout * (gain * drive).to(readout.dtype), u, before)
-            y = y + self.skip.unsqueeze(-1) * u
+        y, after = self.step_on(x, None if state is None else state["state"])
         return gelu_glu(y, self.output.weight, self.output.bias), {"state": after}
 
-    def _continuous(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Poles, b and p (None in the diagonal form), (D, N) complex each, and dt, (D, 1).
-
-        The few parameters are taken to float64, so that steps far out keep their phase.
-        """
-        repeats = self.log_dt.shape[0] // self.config.copies
-        poles = torch.complex(-self.log_decay.double().exp(), self.frequency.double()).repeat(repeats, 1)
-        drive = torch.view_as_complex(self.drive.double()).repeat(repeats, 1)
-        low_rank = None
+    def advance(self, u: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.config.form == "dplr":
-            low_rank = torch.view_as_complex(self.low_rank.double()).repeat(repeats, 1)
-        return poles, drive, low_rank, self.log_dt.double().exp().unsqueeze(-1)
+            return super().advance(u, before)
+        return step_diagonal(*self._diagonal(self.readout[0]), u, before)
+
+    def _diagonal(self, readout: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the logarithms of the discrete poles, (D, N), and c times b, shaped as the readout is but complex."""
+        poles, drive, _, dt = self.continuous()
+        log_a, gain = discretise(poles, dt, self.config.discretisation)
+        factor = 2 * torch.view_as_complex(readout)  # a pair counts twice
+        return log_a, factor * (gain * drive).to(factor.dtype)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns (B, T, D) for x: (B, T, D); mask: (B, T) bool, True at real steps, or None."""
         return conv_glu(x, mask, self.kernel, self.skip, self.output)
 
 
-def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
-    """Poles, p and b of one copy, (N,) complex128 each: one of every conjugate pair.
+def starting_point(config: S4) -> Start:
+    """Returns what one copy starts from.
 
     "legs" is HiPPO-LegS; its diagonal form drops p and halves b, which keeps the kernel for many states (gu2022b,
     theorem 3). "lin", "inv" and "real" are S4D's (gu2022b, section 4), with b = 1.
@@ -180,14 +150,14 @@ def starting_point(config: S4) -> tuple[Tensor, Tensor, Tensor]:
     n = torch.arange(pairs, dtype=torch.float64)
     if config.init in ("legs", "random"):  # "random" is redrawn afterwards
         poles, low_rank, drive = legs_nplr(config.state)
-        return poles, low_rank, drive if config.form == "dplr" else drive / 2
+        return (poles, low_rank, drive) if config.form == "dplr" else (poles, None, drive / 2)
     frequency = {
         "lin": math.pi * n,
         "inv": config.state / math.pi * (config.state / (2 * n + 1) - 1),
         "real": torch.zeros_like(n),
     }[config.init]
     decay = n + 1 if config.init == "real" else torch.full_like(n, 0.5)
-    return torch.complex(-decay, frequency), torch.zeros_like(n) + 0j, torch.ones_like(n) + 0j
+    return torch.complex(-decay, frequency), None, torch.ones_like(n) + 0j
 
 
 def discretise(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "zoh"]) -> tuple[Tensor, Tensor]:
@@ -199,7 +169,3 @@ def discretise(poles: Tensor, dt: Tensor, discretisation: Literal["bilinear", "z
         return dt * poles, torch.expm1(dt * poles) / poles
     inverse = 1 / (1 - dt / 2 * poles)
     return torch.log(2 * inverse - 1), dt * inverse
-
-
-def _as_real(z: Tensor) -> Tensor:
-    return torch.view_as_real(z).float()

@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.mixers._checks import check_causal, check_taps, check_width
+from levelfield.mixers._checks import check_taps, check_width
 from levelfield.mixers._xlstm import Blocks, Convolution, HeadNorm
 from levelfield.ops.conv.short import short_conv
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -51,7 +51,6 @@ class SLSTM(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("SLSTM", causal)
         check_width("SLSTM", width, self.heads)
         if self.conv:
             check_taps("SLSTM", self.conv)

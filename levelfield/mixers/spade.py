@@ -23,14 +23,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.mixers._checks import check_width
+from levelfield.mixers._s4 import StateSpace
 from levelfield.ops.attention.windowed_bias import attend_table, chunk_table, distances, window_table
 from levelfield.ops.conv.fft import fft_conv
 from levelfield.ops.layers.heads import split_heads
 from levelfield.ops.layers.init import embedding, linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
-from levelfield.ops.ssm.dplr import bilinear, dplr_kernel
 from levelfield.ops.ssm.hippo import legs_nplr
-from levelfield.ops.ssm.step import dense, step_dense
 from levelfield.spec import MixerConfig, ParamRule, UserError
 
 BLOCK = 128  # queries of a window that are taken at once
@@ -117,7 +116,9 @@ class SPADELayer(RecurrentLayer):
         self.near = NearAttention(config, width, causal, generator)
         self.far = None
         if config.state:
-            self.far = StateSpace(config, width, causal, generator).requires_grad_(not config.frozen)
+            start, dt = legs_nplr(config.state), (config.dt_min, config.dt_max)
+            self.far = FarState(width, causal, start, generator, copies=config.copies, dt=dt)
+            self.far.requires_grad_(not config.frozen)
             self.norm_far, self.norm_near = nn.LayerNorm(width), nn.LayerNorm(width)
             self.join = linear(2 * width, width, generator)
 
@@ -190,26 +191,8 @@ class NearAttention(nn.Module):
         return self.shape[None] if self.bias is None else self.bias(self.bucket).permute(2, 0, 1) + self.shape
 
 
-class StateSpace(nn.Module):
-    """S4's kernel and skip, from HiPPO-LegS: k * x + d x, (B, T, D) -> (B, T, D). Never in 16 bits."""
-
-    def __init__(self, config: SPADE, width: int, causal: bool, generator: Generator) -> None:
-        super().__init__()
-        poles, low_rank, drive = legs_nplr(config.state)
-        self.log_decay = nn.Parameter((-poles.real).log().float().repeat(config.copies, 1))  # (K, N)
-        self.frequency = nn.Parameter(poles.imag.float().repeat(config.copies, 1))  # (K, N)
-        self.drive = nn.Parameter(_as_real(drive).repeat(config.copies, 1, 1))  # (K, N, 2): b
-        self.low_rank = nn.Parameter(_as_real(low_rank).repeat(config.copies, 1, 1))  # (K, N, 2): p
-        log_dt = torch.empty(width).uniform_(math.log(config.dt_min), math.log(config.dt_max), generator=generator)
-        self.log_dt = nn.Parameter(log_dt)  # (D,)
-        readout = torch.empty(1 if causal else 2, width, config.state // 2, 2)
-        self.readout = nn.Parameter(readout.normal_(0, 0.5**0.5, generator=generator))  # (1 or 2, D, N, 2): c
-        self.skip = nn.Parameter(torch.randn(width, generator=generator))  # (D,): d
-
-    def kernel(self, length: int) -> Tensor:
-        """The convolution kernels, (1 or 2, D, length): forwards from lag 0, and backwards from lag -1."""
-        poles, drive, low_rank, dt = self._continuous()
-        return dplr_kernel(poles, low_rank, drive, 2 * torch.view_as_complex(self.readout), dt, length=length)
+class FarState(StateSpace):
+    """S4's kernel and skip, from HiPPO-LegS: k * x + d x, (B, T, D) -> (B, T, D)."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is not None:
@@ -222,20 +205,8 @@ class StateSpace(nn.Module):
         return y.transpose(1, 2)
 
     def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        # In float32: bfloat16 has no number between 0.996 and 1, where decays of long memories lie.
-        with torch.autocast(x.device.type, enabled=False):
-            poles, drive, low_rank, dt = self._continuous()
-            readout, u = 2 * torch.view_as_complex(self.readout[0]), x.transpose(1, 2).to(self.skip.dtype)
-            *parts, start = (part.to(u.dtype) for part in bilinear(poles, low_rank, drive, dt))
-            y, after = step_dense(dense(*parts), start, torch.cat([readout.real, -readout.imag], -1), u, before)
-        return (y + self.skip.unsqueeze(-1) * u).transpose(1, 2), after
-
-    def _continuous(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Poles, b, p, (D, N) complex, and dt, (D, 1), in float64, so that steps far out keep their phase."""
-        repeats = self.log_dt.shape[0] // self.log_decay.shape[0]
-        poles = torch.complex(-self.log_decay.double().exp(), self.frequency.double()).repeat(repeats, 1)
-        drive, low_rank = (torch.view_as_complex(p.double()).repeat(repeats, 1) for p in (self.drive, self.low_rank))
-        return poles, drive, low_rank, self.log_dt.double().exp().unsqueeze(-1)
+        y, after = self.step_on(x, before)
+        return y.transpose(1, 2), after
 
 
 def bucket_of(away: Tensor, buckets: int, farthest: int, causal: bool) -> Tensor:
@@ -255,7 +226,3 @@ def bucket_of(away: Tensor, buckets: int, farthest: int, causal: bool) -> Tensor
     part = torch.log(away.clamp(min=1) / exact) / math.log(farthest / exact)
     coarse = (exact + (part * (buckets - exact)).long()).clamp(max=buckets - 1)
     return first + torch.where(away < exact, away, coarse)
-
-
-def _as_real(z: Tensor) -> Tensor:
-    return torch.view_as_real(z).float()

@@ -26,7 +26,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.mixers._checks import check_causal, check_width
+from levelfield.mixers._checks import check_width
 from levelfield.ops.attention.rotary import rotate
 from levelfield.ops.layers.init import linear
 from levelfield.ops.layers.interfaces import RecurrentLayer
@@ -53,7 +53,6 @@ class TTTLinear(MixerConfig):
     directions: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        check_causal("TTT-Linear", causal)
         check_width("TTT-Linear", width, self.heads)
         if width // self.heads % 2:
             raise UserError(

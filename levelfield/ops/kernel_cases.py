@@ -65,13 +65,19 @@ CASES = (
     _decayed("decay_by_head", keys=64, groups=1, serves="mamba2, mamba3, linear, performer, mlstm, mesanet"),
     _decayed("decay_by_key", keys=32, groups=2, serves="gla, hgrn2"),
     _decayed("decay_by_key_with_bonus", keys=64, groups=2, serves="rwkv6"),
-    Case("delta_rule", "delta_rule", naive_delta_rule, (*[_head(64)] * 3, (1, 1, 1), None, None), "deltanet"),
+    Case(
+        "delta_rule",
+        "delta_rule",
+        naive_delta_rule,
+        (*[_head(64)] * 3, (1, 1, 1), None, None),
+        "deltanet, deltaproduct",
+    ),
     Case(
         "delta_rule with decay",
         "delta_rule",
         naive_delta_rule,
         (*[_head(64)] * 3, (1, 1, 1), (1, 1, 1), None),
-        "gated_deltanet",
+        "gated_deltanet, deltaproduct with gates",
     ),
     Case("delta_by_key", "delta_by_key", naive_delta_by_key, (*[_head(64)] * 6, None), "rwkv7"),
     Case(
@@ -79,7 +85,7 @@ CASES = (
         "selective_scan",
         naive_selective_scan,
         ((1, 1, 8), (1, 1, 8), (8, 16), (1, 1, 16), (1, 1, 16), None),
-        "mamba",
+        "mamba, hymba",
     ),
     Case(
         "short_conv",
@@ -94,7 +100,7 @@ CASES = (
         "attend_window",
         naive_attend_window,
         (*[_head(64)] * 3, None, True, 64, 0),
-        "longformer, attention with a window",
+        "longformer, nsa, attention with a window, hymba with a window",
     ),
 )
 

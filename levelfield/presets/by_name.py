@@ -4,6 +4,9 @@
     mixer("tiny")            # of an installed plug-in
     mixer("torch.nn:GRU")    # of a module; and mixer("mine.py:Mine(state=16)") of a file
 
+A task of `tasks` has its default settings; `task` also knows plug-ins and files; `efforts.sized_task` is what a
+comparison takes, a generated task (`efforts.generated`) at the size of the effort and any other as `task` gives it.
+
 What ships has precedence over plug-ins. An unknown name raises UserError with the nearest one. Importing this leaves
 torch alone, so that tasks can be listed at once.
 """

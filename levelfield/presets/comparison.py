@@ -57,7 +57,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
 
     def runs(effort: Effort) -> tuple[Run, ...]:
         size = efforts.sized(effort, options.numbers)
-        given = [task(name, effort) for name in names]
+        given = [efforts.sized_task(name, effort) for name in names]
         _require_own_names(names, given)
         chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
         back = _checked(list(arms(mixer, options).values()), size.width, protocols, given)
@@ -176,11 +176,6 @@ def _settings(mixer: MixerConfig) -> dict[str, object]:
     return {each.name: getattr(mixer, each.name) for each in fields(mixer)}
 
 
-def task(name: str | Task, effort: Effort) -> Task:
-    """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
-    return efforts.named(name, effort)
-
-
 @cache
 def models(
     mixer: MixerConfig, name: str | Task, effort: Effort, options: Options = USUAL, back: bool = False
@@ -190,7 +185,7 @@ def models(
     back: whether all of them see earlier steps alone, on tasks of either direction too. At widths that are no multiples
     of WIDTHS, which a baseline of unknown code may refuse in its calls alone, the contract is asked.
     """
-    of, size = task(name, effort), efforts.sized(effort, options.numbers)
+    of, size = efforts.sized_task(name, effort), efforts.sized(effort, options.numbers)
 
     def count(model: Model) -> int:
         (each,) = model.mixers

@@ -262,14 +262,14 @@ GROUPS: dict[str, tuple[str, ...]] = {"standard": STANDARD, "mad": (*MAD, "selec
 """Names by which a comparison takes several tasks at once."""
 
 
-def task(name: str, effort: Effort) -> Task:
+def generated(name: str, effort: Effort) -> Task:
     """Returns a generated task by name. Raises UserError for one that is not among them."""
     if name not in TASK_BY_EFFORT:
         raise UserError(f"There is no generated task '{name}' here: {closest(name, list(TASK_BY_EFFORT))}")
     return TASK_BY_EFFORT[name][effort]
 
 
-def named(name: str | Task, effort: Effort) -> Task:
+def sized_task(name: str | Task, effort: Effort) -> Task:
     """Returns a generated task at the size the effort affords; any other task, or a file of one's own, as it is."""
     if isinstance(name, str) and name in TASK_BY_EFFORT:
         return TASK_BY_EFFORT[name][effort]
@@ -317,7 +317,7 @@ def protocols(
     shares: of the budget, for self-pretraining and for what follows it.
     """
     shared = recipe(effort, size)
-    task = named(name, effort)
+    task = sized_task(name, effort)
     goal = default_objective(task)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
     total = shared.budget
@@ -338,6 +338,6 @@ def model(
     name: str | Task, mixer: MixerConfig, effort: Effort, label: str | None = None, size: Size | None = None
 ) -> Model:
     """Returns the same residual blocks, with the same feed-forward layers, around any mixer."""
-    size, task = size or SIZES[effort], named(name, effort)
+    size, task = size or SIZES[effort], sized_task(name, effort)
     block = Block(feedforward=2 * size.width)
     return Model((mixer,), size.depth, size.width, causal=task.causal, block=block, pooling=task.pooling, name=label)

@@ -40,16 +40,6 @@ def ends_with(tokens: Collection[int]) -> Stop:
     return lambda prompt, made: made[-1] in tokens
 
 
-def contains(texts: Collection[str], decode: Callable[[Sequence[int]], str]) -> Stop:
-    """Returns a Stop that ends a row when its generated text contains any of these, such as a newline."""
-
-    def stop(prompt: int, made: Sequence[int]) -> bool:
-        generated = decode(made)
-        return any(text in generated for text in texts)
-
-    return stop
-
-
 def any_of(*stops: Stop) -> Stop:
     """Returns a Stop that ends a row when any of these does."""
     return lambda prompt, made: any(stop(prompt, made) for stop in stops)

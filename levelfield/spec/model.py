@@ -43,6 +43,12 @@ class MixerConfig(ABC, OwnCode):
     def __post_init__(self) -> None:
         check_literals(self)
 
+    def check_direction(self, causal: bool) -> None:
+        """Raises UserError for a direction that is none of `directions`; whoever builds a layer asks this first."""
+        asked = "causal" if causal else "bidirectional"
+        if asked not in self.directions:
+            raise UserError(f"{type(self).__name__} cannot be {asked}: it is {' and '.join(self.directions)}.")
+
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
         """Builds one layer, drawing all initial values from a CPU generator. Raises UserError on impossible sizes."""

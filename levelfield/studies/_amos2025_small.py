@@ -50,7 +50,7 @@ SMALL: dict[str, Task] = {"image": Image(side=8), "text": Text(length=256)}
 def task(name: str, effort: Effort) -> Task:
     """ListOps of the effort, and real pictures and reviews whole, but pooled and cut to what a CPU can train on."""
     if name == "listops":
-        return efforts.task(name, effort)
+        return efforts.generated(name, effort)
     return SMALL[name] if effort in ("minutes", "overnight") else {"image": Image(), "text": Text()}[name]
 
 

@@ -93,7 +93,7 @@ def arms(size: Size, length: int) -> dict[str, tuple[MixerConfig, ...]]:
 def models(effort: Effort, name: str) -> tuple[Model, ...]:
     """Returns models of equal parameters, within a hundredth: the feed-forward layers make up for what the mixers
     need. name: of the task."""
-    task, size = efforts.task(name, effort), SIZES[effort]
+    task, size = efforts.generated(name, effort), SIZES[effort]
     patterns = arms(size, task.max_length)
     reference = _model(REFERENCE, patterns[REFERENCE], size, size.feedforward)
     target = _parameters(reference, task)
@@ -131,7 +131,7 @@ def _trunk(model: Model) -> int:
 
 def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe], seeds: int) -> tuple[Run, ...]:
     """Seed by seed, every architecture on a task by name. made: the recipe of an arm."""
-    task = efforts.task(name, effort)
+    task = efforts.generated(name, effort)
     arms = [(model, scratch(made(model.label, effort), GOAL)) for model in models(effort, name)]
     return tuple(Run(task, model, protocol, seed) for seed in range(seeds) for model, protocol in arms)
 
@@ -149,5 +149,5 @@ def recipe(arm: str, effort: Effort) -> Recipe:
 
 def parameters(effort: Effort, name: str) -> Mapping[str, int]:
     """Trunk parameters of every arm. name: of the task."""
-    task = efforts.task(name, effort)
+    task = efforts.generated(name, effort)
     return {model.label: _parameters(model, task) for model in models(effort, name)}

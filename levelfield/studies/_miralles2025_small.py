@@ -16,7 +16,7 @@ SHORT = 11  # steps of the widest kernel that the claim is about: two layers see
 def task(name: str, effort: Effort) -> Task:
     """Returns the generated task of the effort, or pictures, pooled where a CPU trains on them."""
     if name != "image":
-        return efforts.task(name, effort)
+        return efforts.generated(name, effort)
     return Image(side=8) if effort in ("minutes", "overnight") else Image()
 
 

@@ -36,7 +36,7 @@ def data(name: str, effort: Effort) -> Task:
     if name != CONTROL:
         return task(name, effort)
     small = InContextRecall(64, train=20_000, val=2_000, test=5_000)
-    return small if effort == "overnight" else efforts.task(name, effort)
+    return small if effort == "overnight" else efforts.generated(name, effort)
 
 
 def pretrained(name: str) -> str:

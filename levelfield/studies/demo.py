@@ -53,7 +53,7 @@ BUDGETS = {RECALL: Budget(800, 5_000), LISTOPS: Budget(1_600, 5_000), MARKS: Bud
 
 
 def task(name: str, effort: Effort) -> Task:
-    made = efforts.task(name, effort)
+    made = efforts.generated(name, effort)
     return replace(made, test=BUDGETS[name].test) if effort == "minutes" else made
 
 

@@ -69,7 +69,7 @@ OFFICIAL: dict[str, Case] = {  # these read official files
 
 def task(name: str, effort: Effort) -> Task:
     """A generated task at the size of the effort; an official one as it is."""
-    return efforts.task(name, effort) if name in GENERATED else tasks.find(name)
+    return efforts.generated(name, effort) if name in GENERATED else tasks.find(name)
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:

@@ -32,7 +32,7 @@ TESTED = 20_000  # examples
 
 
 def task(effort: Effort) -> Task:
-    made = efforts.task(LISTOPS, effort)
+    made = efforts.generated(LISTOPS, effort)
     return replace(made, test=TESTED) if effort == "minutes" else made
 
 

@@ -47,7 +47,7 @@ class UserMixer(MixerConfig):
     path: str = field(metadata={"identity": False})  # however it was typed, `source_sha256` says what was in it
     name: str
     source_sha256: str
-    takes_mask: bool
+    takes_mask: bool  # nobody asks it any more, but ids of runs contain it
     settings: tuple[tuple[str, Any], ...] = ()
 
     paper: ClassVar[str] = ""

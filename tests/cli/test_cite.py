@@ -8,11 +8,11 @@ import pytest
 
 from levelfield import published
 from levelfield.cli.app import main
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 
 
 def test_every_mixers_paper_is_known() -> None:
-    assert sorted({mixer.paper for mixer in MIXERS if mixer.paper} - published.library().keys()) == []
+    assert sorted({mixer.paper for mixer in classes() if mixer.paper} - published.library().keys()) == []
 
 
 def test_entries_are_whole() -> None:

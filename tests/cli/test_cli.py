@@ -19,7 +19,7 @@ from levelfield.cli.app import main
 from levelfield.cli.dispatch import RENAMED
 from levelfield.engine import plan
 from levelfield.engine.find import Source, choose, find_run, load_study
-from levelfield.engine.training import Job, attempt
+from levelfield.engine.training import Job, attempt, lacking
 from levelfield.objectives import Masked
 from levelfield.presets.options import Options
 from levelfield.runs import store
@@ -105,12 +105,12 @@ def test_what_data_is_missing_is_said_first_and_refused_where_no_run_is_left(her
     run = choose(job.source.load(), "smoke")[0]
     runs = [replace(run, task=tasks.find(name)) for name in ("text", "recall")]
     sentence = "text is not prepared: start with `levelfield data prepare text`."
-    assert list(train_commands.lacking(job, runs)) == [sentence]
+    assert list(lacking(runs, job.out, job.data)) == [sentence]
     with pytest.raises(UserError, match=re.escape(sentence)):
-        list(train_commands.lacking(job, runs[:1]))
+        list(lacking(runs[:1], job.out, job.data))
     (where := store.directory(job.out, runs[0])).mkdir(parents=True)
     (where / store.DONE).write_text("{}")
-    assert list(train_commands.lacking(job, runs)) == [], "what is done needs no data"
+    assert list(lacking(runs, job.out, job.data)) == [], "what is done needs no data"
 
 
 @pytest.mark.parametrize(

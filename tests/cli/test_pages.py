@@ -17,7 +17,7 @@ from repository import ROOT
 from levelfield import tasks
 from levelfield.cli import app, dispatch
 from levelfield.engine.find import listed
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(?:console|bash)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -88,7 +88,7 @@ def test_every_command_of_every_page_can_be_read(
 def test_the_studies_and_tasks_that_commands_name_exist() -> None:
     """What a reader writes is left out: files, settings, and words in capitals."""
     known = {"audit": set(tasks.names())} | {word: {*tasks.names(), *listed(), "all"} for word in ("prepare", "verify")}
-    studies = {*listed(), *(mixer.label for mixer in MIXERS)}
+    studies = {*listed(), *(mixer.label for mixer in classes())}
     known |= dict.fromkeys(("plan", "run", "report", "status", "cite"), studies)
     known["report"] = known["report"] | {"ruler"}  # of stored answers, where other names follow
     lost = []

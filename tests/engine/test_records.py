@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import fixtures_rows as fixtures
 import pytest
 import toys
+from repository import ROOT
 from torch import Tensor, nn
 
 import levelfield
 from levelfield import report
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run, listing, load_study
-from levelfield.engine.restore import restore
+from levelfield.engine.restore import kinds, restore
 from levelfield.files import write_json
 from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
@@ -84,6 +86,21 @@ def test_every_run_of_every_study_is_made_again_from_its_description(name: str) 
     assert runs
     for run in {replace(run, seed=0): run for run in runs}.values():
         assert restore(describe(run)).id == run.id
+
+
+def test_every_class_that_a_run_may_be_made_of_is_known() -> None:
+    """Whatever file of the package it is in: the sources are read, so that nothing has to be imported."""
+    classes = [
+        (node.name, {ast.unparse(base) for base in node.bases})
+        for path in (ROOT / "levelfield").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    found = {"MixerConfig", "Task", "Objective", "ForeignWeights"}
+    while more := {name for name, bases in classes if bases & found} - found:
+        found |= more
+    assert len(found) > 80
+    assert found - kinds().keys() == {"DeltaMemory", "UserMixer"}, "a base of mixers, and what a user gives"
 
 
 def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str) -> None:

@@ -13,12 +13,12 @@ from repository import ROOT
 from torch import Generator, Tensor, nn
 
 from levelfield.contract.bf16 import agrees_in_bf16
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.ops.attention.windowed_bias import attend_table, window_table
 from levelfield.spec import MixerConfig, UserError
 
 EXAMPLES: list[MixerConfig] = [
-    example for config in MIXERS for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
+    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
 ]
 CASES = [
     pytest.param(config, direction == "causal", id=f"{config}-{direction}")

@@ -165,8 +165,3 @@ def test_long_sequences_and_half_precision_stay_finite() -> None:
 def test_impossible_sizes_are_refused(config: BigBird, message: str) -> None:
     with pytest.raises(UserError, match=message):
         config.build(8, causal=False, layer=0, generator=Generator())
-
-
-def test_it_is_not_causal() -> None:
-    with pytest.raises(UserError, match="bidirectional only"):
-        BigBird(heads=2).build(8, causal=True, layer=0, generator=Generator())

@@ -198,5 +198,3 @@ def test_gated_rule_is_that_of_transformers(way: str, mode: kept.Mode) -> None:
 def test_bad_sizes_are_one_sentence(config: Config, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         _build(config)
-    with pytest.raises(UserError, match="one direction"):
-        config.build(WIDTH, causal=False, layer=0, generator=Generator())

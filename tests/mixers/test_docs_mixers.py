@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import dataclasses
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -17,7 +19,8 @@ import torch
 from repository import ROOT
 
 from levelfield.contract import check
-from levelfield.mixers import MIXERS
+from levelfield.mixers import NAMES, classes
+from levelfield.ops.kernel_cases import CASES
 
 DOCS = ROOT / "docs"
 
@@ -63,8 +66,8 @@ def test_the_gallery_is_what_the_command_makes() -> None:
 def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -> None:
     page = (DOCS / "mixers.md").read_text()
     sections = dict(re.findall(r"^### (\w+)\n(.*?)<!-- end -->", page, re.MULTILINE | re.DOTALL))
-    assert list(sections) == [config.label for config in MIXERS]
-    for config in MIXERS:
+    assert list(sections) == [config.label for config in classes()]
+    for config in classes():
         text = sections[config.label]
         assert [field.name for field in dataclasses.fields(config) if f"`{field.name}=" not in text] == []
         assert f"- {config.paper}: " in text
@@ -117,7 +120,7 @@ def test_what_was_measured_is_what_the_rows_say() -> None:
         (score,) = [s for s in found if (s.model, s.column.place) == (model, place) and s.runs <= kept[model].keys()]
         assert score.mixers == (label,) and score.value == pytest.approx(100 * median(kept[model].values()))
     text, shown = (DOCS / "mixers.md").read_text(), {label for score in found for label in score.mixers}
-    assert text.count("- measured here: nothing yet") == len({mixer.label for mixer in MIXERS} - shown) > 0
+    assert text.count("- measured here: nothing yet") == len({mixer.label for mixer in classes()} - shown) > 0
 
 
 def _kept(folder: str, **wanted: str) -> dict[str, dict[str, float]]:
@@ -153,6 +156,51 @@ def test_good_and_bad_are_told_only_where_somebody_has_learnt_the_task() -> None
     assert measured.facts("kda", found) == [
         "measured here: nothing yet; `levelfield compare kda` measures it beside attention, S4 and conv"
     ]
+
+
+@pytest.mark.parametrize("twin", sorted({case.twin.__name__ for case in CASES}))
+def test_kernels_are_listed_with_every_mixer_whose_code_reaches_their_operator(twin: str) -> None:
+    """Names are followed through the sources, whatever the settings under which a mixer comes there."""
+    cases = [case for case in CASES if case.twin.__name__ == twin]
+    place = (cases[0].twin.__module__, twin.removeprefix("naive_"))
+    reaching = {name for name in NAMES if place in _reached(f"levelfield.mixers.{name}")}
+    assert {word for case in cases for word in re.findall(r"\w+", case.serves) if word in NAMES} == reaching
+    table = re.findall(r"^\| `(\w+)` \| (.*?) \|", (DOCS / "kernels.md").read_text(), re.MULTILINE)
+    told = " ".join(mixers for operator, mixers in table if operator in {case.operator for case in cases})
+    assert {word for word in re.findall(r"\w+", told) if word in NAMES} == reaching
+
+
+def _reached(module: str) -> set[tuple[str, str]]:
+    """All that a module's code names, as pairs of module and name: what is imported, and what that names in turn."""
+    found: set[tuple[str, str]] = set()
+    left = [(module, name) for name in _named(module)]
+    while left:
+        if (place := left.pop()) not in found:
+            found.add(place)
+            ours = place[0].startswith(("levelfield.mixers.", "levelfield.ops."))
+            left += _named(place[0]).get(place[1], ()) if ours else ()
+    return found
+
+
+@cache
+def _named(module: str) -> dict[str, list[tuple[str, str]]]:
+    """For each name that a module defines or imports, what stands behind it: modules and names."""
+    body = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text()).body
+    behind = {
+        each.asname or each.name: [(node.module or "", each.name)]
+        for node in body
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign):
+            used = [(module, each.id) for each in ast.walk(node) if isinstance(each, ast.Name)]
+            stored = [
+                each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+            ]
+            for name in [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else stored:
+                behind.setdefault(name, []).extend(used)
+    return behind
 
 
 def _gallery() -> ModuleType:

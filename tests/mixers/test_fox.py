@@ -144,5 +144,3 @@ def test_bad_sizes_are_one_sentence() -> None:
         _build(FoX(heads=3))
     with pytest.raises(UserError, match="pairs of channels"):
         _build(FoX(heads=8, rotary="per_head"))
-    with pytest.raises(UserError, match="one direction"):
-        FoX().build(WIDTH, causal=False, layer=0, generator=Generator())

@@ -81,5 +81,3 @@ def test_bad_sizes_are_one_sentence() -> None:
         _build(HGRN2(heads=3))
     with pytest.raises(UserError, match="at least one layer"):
         _build(HGRN2(layers=0))
-    with pytest.raises(UserError, match="one direction"):
-        HGRN2().build(WIDTH, causal=False, layer=0, generator=Generator())

@@ -140,11 +140,6 @@ def test_impossible_sizes_are_refused(config: Hyena) -> None:
         _layer(config)
 
 
-def test_it_reads_from_the_past_only() -> None:
-    with pytest.raises(UserError, match="causal model"):
-        Hyena().build(8, causal=False, layer=0, generator=torch.Generator())
-
-
 @pytest.mark.slow
 def test_long_sequences_and_mixed_precision_stay_finite() -> None:
     layer = Hyena(bound=65536).build(8, causal=True, layer=0, generator=torch.Generator().manual_seed(0))

@@ -184,5 +184,3 @@ def test_finite_over_64_thousand_steps(config: MixerConfig) -> None:
 def test_bad_sizes_are_one_sentence(config: MixerConfig, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         _build(config)
-    with pytest.raises(UserError, match="one direction"):
-        config.build(WIDTH, causal=False, layer=0, generator=Generator())

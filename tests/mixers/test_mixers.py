@@ -14,13 +14,15 @@ from torch import Generator, Tensor
 from traffic import growth
 
 from levelfield.contract import check
-from levelfield.mixers import MIXERS, find
+from levelfield.contract.bf16 import agrees_in_bf16
+from levelfield.mixers import classes, find
+from levelfield.model import Network
 from levelfield.ops.layers.interfaces import RecurrentLayer
-from levelfield.spec import MixerConfig, UserError, describe, digest
+from levelfield.spec import MixerConfig, Model, Tokens, UserError, describe, digest
 
 WIDTH = 16
 EXAMPLES: list[MixerConfig] = [
-    example for config in MIXERS for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
+    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
 ]
 CASES = [
     pytest.param(config, direction == "causal", id=f"{config}-{direction}")
@@ -164,14 +166,14 @@ def test_the_config_is_a_value_with_a_citation(config: MixerConfig) -> None:
     assert all(any(name == suffix or name.endswith(f".{suffix}") for name in names) for suffix in rules)
 
 
-@pytest.mark.parametrize("config", MIXERS, ids=lambda c: c.label)
+@pytest.mark.parametrize("config", classes(), ids=lambda c: c.label)
 def test_complexity_is_told_in_steps_width_and_settings(config: type[MixerConfig]) -> None:
     """As in T^2 D; with window T D window: the words are T, D, log, and names of fields."""
     words = set(re.findall(r"[A-Za-z_]+", config.complexity))
     assert "T" in words and words <= {"T", "D", "log", "with"} | {field.name for field in dataclasses.fields(config)}
 
 
-FIRST = [next(example for example in EXAMPLES if type(example) is config) for config in MIXERS]
+FIRST = [next(example for example in EXAMPLES if type(example) is config) for config in classes()]
 WAYS = [
     pytest.param(config, direction == "causal", id=f"{config.label}-{direction}")
     for config in FIRST
@@ -261,14 +263,28 @@ def test_200_steps_of_training_in_bfloat16_stay_finite(config: MixerConfig, caus
     assert all(torch.isfinite(value).all() for value in layer.parameters())
 
 
+@pytest.mark.parametrize("config", [config for config in FIRST if len(config.directions) == 1], ids=str)
+def test_a_direction_that_a_mixer_lacks_is_refused_wherever_layers_are_built(config: MixerConfig) -> None:
+    causal = "causal" not in config.directions
+    asked, other = ("causal", "bidirectional") if causal else ("bidirectional", "causal")
+    model = Model((config,), depth=1, width=WIDTH, causal=causal)
+    for build in (
+        lambda: check(config, WIDTH, causal),
+        lambda: agrees_in_bf16(config, WIDTH, causal, 8),
+        lambda: Network(model, Tokens(2), (), mask_flag=False, seed=0),
+    ):
+        with pytest.raises(UserError, match=f"^{type(config).__name__} cannot be {asked}: it is {other}.$"):
+            build()
+
+
 def test_examples_differ_in_every_setting_that_counts() -> None:
     """Two settings that hash alike would be one run."""
     assert len({digest(e) for e in EXAMPLES}) == len(EXAMPLES)
 
 
 def test_names_are_unique_and_found() -> None:
-    labels = [config.label for config in MIXERS]
+    labels = [config.label for config in classes()]
     assert len(set(labels)) == len(labels)
-    assert [find(label) for label in labels] == list(MIXERS)
+    assert [find(label) for label in labels] == list(classes())
     with pytest.raises(UserError, match="did you mean 'attention'"):
         find("atention")

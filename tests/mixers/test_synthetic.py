@@ -53,7 +53,7 @@ def done(run: Run, out: Path, probes: Sequence[Probe]) -> list[Any]:
 @pytest.mark.parametrize("name", ["mqar", "induction"])
 def test_a_comparison_runs_under_both_protocols(name: str, tmp_path: Path) -> None:
     study = comparison.compare(Conv(3, 16), Options((name,), ("scratch", "spt_masked")))
-    lengths = {f"length={factor * efforts.task(name, 'smoke').max_length}" for factor in (1, 2, 4)}
+    lengths = {f"length={factor * efforts.generated(name, 'smoke').max_length}" for factor in (1, 2, 4)}
     for run, protocol in zip(study.runs("smoke")[:2], ("scratch", "spt_masked_matched"), strict=True):
         assert run.model.causal and (run.task.name, run.protocol.name) == (name, protocol)
         rows = [r for r in done(run, tmp_path, comparison.probes(run)) if r["metric"] == "accuracy"]
@@ -71,7 +71,7 @@ def test_a_mixer_that_reads_ahead_is_refused_before_any_run() -> None:
 def learnt(name: str, mixer: MixerConfig, tmp_path: Path) -> tuple[float, float]:
     """Test accuracy after the recipe of effort `minutes`, and at twice the length."""
     (protocol,) = efforts.protocols(name, "minutes", ("scratch",))
-    run = Run(efforts.task(name, "minutes"), efforts.model(name, mixer, "minutes"), protocol, 0)
+    run = Run(efforts.generated(name, "minutes"), efforts.model(name, mixer, "minutes"), protocol, 0)
     rows = done(run, tmp_path / mixer.label, (Extrapolation((1, 2), examples=500),))
     at = {r["at"]: r["value"] for r in rows if "length=" in r.get("at", "") and r.get("model") == run.model.label}
     length = run.task.max_length
@@ -80,7 +80,7 @@ def learnt(name: str, mixer: MixerConfig, tmp_path: Path) -> tuple[float, float]
 
 def bound(name: str, model_field: int) -> float:
     """What a reader of so many steps can know at best."""
-    task = efforts.task(name, "minutes")
+    task = efforts.generated(name, "minutes")
     if isinstance(task, MQAR):
         return task.bounded(model_field // 2)
     assert isinstance(task, (Copying, Induction))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -122,3 +123,34 @@ class Thirds(nn.Linear):
 def test_a_width_that_a_constructor_refuses_is_answered_with_the_option() -> None:
     with pytest.raises(UserError, match=r"multiple of 3: give another width \(--width\)\."):
         api._config(Thirds, {}).build(8, causal=True, layer=0, generator=Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"tasks": "text"}, "^text is not prepared: start with `levelfield data prepare text`.$"),
+        ({"tasks": "recall", "device": "cuda:7"}, "cuda:7"),
+        ({"tasks": "recall", "numerics": levelfield.Numerics(precision="tf32"), "device": "cpu"}, "tf32"),
+    ],
+    ids=["data", "device", "numerics"],
+)
+def test_a_comparison_that_cannot_be_run_is_refused_before_anything_is_written(
+    given: dict[str, Any], refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=refusal):
+        levelfield.compare("conv", protocols="scratch", effort="smoke", baselines="gru", runs_dir="runs", **given)
+    assert not [*tmp_path.rglob("*")]
+
+
+def test_a_comparison_says_that_a_batch_is_larger_than_the_training_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    monkeypatch.setattr(api, "execute", lambda run, *_, **__: said.append("trained"))
+    monkeypatch.setattr(api.report, "build", lambda *_: ())
+    task = Recall(pairs=6, train=30, val=10, test=10)
+    levelfield.compare("conv", task, "scratch", "smoke", baselines="gru", steps=2, batch=64, say=said.append)
+    assert said[0].startswith("A batch of 64 is larger than the 30 training examples of recall")
+    assert said[2] == "trained"

@@ -387,7 +387,7 @@ def test_the_standard_tasks_have_one_name() -> None:
     assert names == ("recall", "words", "reach", "digits", "listops", "parity")
     assert comparison.chosen_tasks(Options()) == efforts.TASKS
     six = comparison.chosen_tasks(Options(("mad", "compression")))
-    assert len(six) == 6 and all(efforts.named(name, "smoke").name == name for name in six)
+    assert len(six) == 6 and all(efforts.sized_task(name, "smoke").name == name for name in six)
 
 
 @pytest.mark.parametrize(("own", "beside"), [("gru", ("attention",)), ("attention", ("gru", "s4"))])

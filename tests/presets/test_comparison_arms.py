@@ -146,7 +146,7 @@ def test_a_baseline_has_a_finer_width_where_no_multiple_of_eight_is_near(tmp_pat
     (tmp_path / "mine.py").write_text(PEEKING)
     options = Options(baselines=("conv(kernel=5,hidden=64)", f"{tmp_path / 'mine.py'}:Split"))
     own, conv, split = comparison.models(by_name.mixer("mega"), "listops", "smoke", options)
-    of = efforts.task("listops", "smoke")
+    of = efforts.generated("listops", "smoke")
     apart = {width: abs(trained(replace(conv, width=width), of) - trained(own, of)) for width in range(1, 65)}
     assert apart[conv.width] == min(apart.values()) and conv.width % 8
     apart = {width: abs(trained(replace(split, width=width), of) - trained(own, of)) for width in range(8, 65, 8)}

@@ -17,7 +17,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.mamba2 import Mamba2
 from levelfield.model import Network
 from levelfield.pretrained import language_model
-from levelfield.pretrained.decoding import Batching, any_of, contains, ends_with, generate, generate_iter, never_stop
+from levelfield.pretrained.decoding import Batching, any_of, ends_with, generate, generate_iter, never_stop
 from levelfield.pretrained.language_model import LanguageModel
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.pretrained.shared_prefixes import prefix_tree
@@ -84,7 +84,7 @@ def test_a_row_stops_exactly_where_it_is_done(hybrid: NativeModel) -> None:
         return " ".join(map(str, made))
 
     wanted = str(whole[2][4])
-    stop = any_of(ends_with({whole[0][3], whole[5][1]}), contains({wanted}, digits))
+    stop = any_of(ends_with({whole[0][3], whole[5][1]}), lambda prompt, made: wanted in digits(made))
     for made, full in zip(generate(hybrid, prompts, 12, stop), whole, strict=True):
         done = [i for i in range(12) if full[i] in (whole[0][3], whole[5][1]) or wanted in digits(full[: i + 1])]
         assert made == full[: done[0] + 1 if done else 12]

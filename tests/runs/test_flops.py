@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from counted import Referee, in_python_by
-from tiny import FirstSymbol
+from tiny import FirstSymbol, training_loss
 from tiny import recipe as tiny_recipe
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.data.batches import Buckets, SplitOnDevice, order
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.mamba import Mamba
@@ -32,10 +32,10 @@ from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.runs.phases import in_steps
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numerics
-from levelfield.train import Plan, part_loss, parts_of, training_loss
+from levelfield.train import Plan, part_loss, parts_of
 from levelfield.user.mixer import user_mixer
 
-CONFIGS = [c for mixer in MIXERS for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
+CONFIGS = [c for mixer in classes() for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
 B, T, D = 5, 24, 16
 RECIPE = tiny_recipe(4)
 

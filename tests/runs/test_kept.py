@@ -178,6 +178,6 @@ def test_tied_weights_are_trained_stored_and_loaded(tmp_path: Path) -> None:
     mixer = user_mixer(Tied)
     check(mixer, WIDTH, causal=False, padding=False)
     model = efforts.model("recall", mixer, "smoke", "tied")
-    run = Run(efforts.task("recall", "smoke"), model, scratch(efforts.recipe("smoke")), 0)
+    run = Run(efforts.generated("recall", "smoke"), model, scratch(efforts.recipe("smoke")), 0)
     execute(run, store.directory(tmp_path, run), tmp_path / "data", "cpu")
     assert store.complete(store.directory(tmp_path, run))

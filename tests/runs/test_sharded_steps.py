@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from groups import CPU, both
-from tiny import MODEL, FirstSymbol, recipe
+from tiny import MODEL, FirstSymbol, recipe, training_loss
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from levelfield.data.batches import SplitOnDevice
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.model import Network
 from levelfield.objectives import Classify, Masked, Sum, Trainable, heads
 from levelfield.rng import generator
@@ -26,7 +26,7 @@ from levelfield.runs import checkpoint
 from levelfield.runs.processes import Group
 from levelfield.runs.sharded import Sharded
 from levelfield.spec import Block, MixerConfig, Model, Numerics, UserError
-from levelfield.train import Plan, State, make_optimizer, parts_of, train, training_loss
+from levelfield.train import Plan, State, make_optimizer, parts_of, train
 
 TASK = FirstSymbol()
 TWO = Numerics(nproc=2, shard=True)
@@ -193,13 +193,13 @@ def agree(models: Sequence[Model]) -> None:
 def test_gradients_and_their_norm_are_those_of_one_process() -> None:
     """Attention, a convolution, and a mixer whose compiled loops read parameters where they lie in memory."""
     names = ("attention", "conv", "rglru")
-    agree([of_mixer(config) for config in MIXERS if config.label in names])
+    agree([of_mixer(config) for config in classes() if config.label in names])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_gradients_of_every_mixer_are_those_of_one_process() -> None:
-    agree([of_mixer(config) for config in MIXERS])
+    agree([of_mixer(config) for config in classes()])
 
 
 class Tied(nn.Module):

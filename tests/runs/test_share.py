@@ -84,7 +84,7 @@ def test_a_run_is_named_by_its_path_too(
 def test_a_run_of_a_layer_of_others_says_what_to_name(tmp_path: Path) -> None:
     model = replace(efforts.model("recall", efforts.ATTENTION, "smoke"), mixers=(by_name.mixer("torch.nn:GRU"),))
     (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
-    made = Run(efforts.task("recall", "smoke"), model, protocol, 0)
+    made = Run(efforts.generated("recall", "smoke"), model, protocol, 0)
     write_json(store.directory(tmp_path, made) / store.SPEC, describe(made))
     with pytest.raises(UserError, match=r"is made of torch\.nn:GRU.*such as --study torch\.nn:GRU\."):
         find_run(made.id, tmp_path)
@@ -263,7 +263,7 @@ def test_another_run_under_its_name_is_refused(run: Path, packed: Path, tmp_path
 
 def a_run() -> Run:
     (protocol,) = efforts.protocols("recall", "smoke", ("scratch",))
-    return Run(efforts.task("recall", "smoke"), efforts.model("recall", efforts.ATTENTION, "smoke"), protocol, 0)
+    return Run(efforts.generated("recall", "smoke"), efforts.model("recall", efforts.ATTENTION, "smoke"), protocol, 0)
 
 
 def test_the_id_of_a_run_is_made_again_from_its_description(

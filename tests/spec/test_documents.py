@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol, RunningMean, SameSymbol, recipe
+from tiny import MODEL, FirstSymbol, RunningMean, SameSymbol, recipe, training_loss
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -32,7 +32,7 @@ from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.flops import cost
 from levelfield.spec import Block, Examples, MixerConfig, Model, Probe, Run, Task, Tokens, UserError, derive_seed
-from levelfield.train import Plan, part_loss, parts_of, training_loss
+from levelfield.train import Plan, part_loss, parts_of
 
 CPU = torch.device("cpu")
 TASK = SameSymbol()

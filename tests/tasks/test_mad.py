@@ -197,7 +197,7 @@ def test_the_published_settings_are_those_at_paper() -> None:
         "compression": (16, 32, 12_800),
     }
     for name in efforts.MAD:
-        task = efforts.task(name, "paper")
+        task = efforts.generated(name, "paper")
         assert isinstance(task, StateTracking | Compression) and isinstance(task.output, StepLabels)
         assert isinstance(task.input, Tokens)
         symbols = task.input.symbols + (task.output.classes if name == "memorisation" else 0)  # values are never shown

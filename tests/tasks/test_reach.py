@@ -18,7 +18,7 @@ import torch
 from levelfield.cli.app import main
 from levelfield.data import card as cards
 from levelfield.data import prepared
-from levelfield.mixers import MIXERS
+from levelfield.mixers import classes
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.spade import SPADE
@@ -206,7 +206,7 @@ def test_a_layer_in_chunks_learns_the_order_beyond_its_window() -> None:
 
 BOUNDED = [
     pytest.param(mixer, id=str(mixer))
-    for config in MIXERS
+    for config in classes()
     for mixer in (
         *getattr(sys.modules[config.__module__], "EXAMPLES", (config(),)),
         *((SPADE(state=0, near="window", window=4), SPADE(state=0, near="chunk", window=4)) if config is SPADE else ()),

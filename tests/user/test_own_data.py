@@ -19,7 +19,7 @@ from levelfield.data import prepared
 from levelfield.data.audit.view import View
 from levelfield.data.prepared import load
 from levelfield.engine.restore import restore
-from levelfield.presets import comparison, efforts
+from levelfield.presets import efforts
 from levelfield.spec import SPLITS, Examples, Label, Signal, Tokens, UserError, Values, describe, digest
 from levelfield.user import own_data, own_splits
 
@@ -292,7 +292,7 @@ def test_prepare_and_verify_and_the_text_form(here: Path, capsys: pytest.Capture
     task = OwnData(path, text="body", label="stars", channels=(), target=())
     assert own_data.from_word(repr(task)) == task and restore(describe(task)) == task
     assert prepared.folder(task, here / "data").exists()
-    assert comparison.task(repr(task), "minutes") == task and efforts.protocols(repr(task), "smoke", ["scratch"])
+    assert efforts.sized_task(repr(task), "minutes") == task and efforts.protocols(repr(task), "smoke", ["scratch"])
     assert load(task, here / "data")["train"].y.shape == (42,)
 
 

@@ -150,7 +150,9 @@ def test_tasks_and_baselines_of_others_stand_in_a_comparison(lab: Path) -> None:
     options = Options((own, "recall"), ("scratch",), ("tinylab.mixers:Gate",), batch=4)
     runs = Source.of("tiny", options=options).load().runs("smoke")
     assert [(run.task, run.model.label) for run in runs] == [
-        (task, label) for task in (by_name.task(own), efforts.task("recall", "smoke")) for label in ("tiny", "gate")
+        (task, label)
+        for task in (by_name.task(own), efforts.generated("recall", "smoke"))
+        for label in ("tiny", "gate")
     ]
     with pytest.raises(UserError, match="demo says itself what it runs, so --tasks, --protocols, --baselines, --batch"):
         Source.of("demo", options=options)
