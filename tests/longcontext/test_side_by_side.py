@@ -22,7 +22,7 @@ from levelfield.cli.ruler_report_command import labels
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.pairing import pairings
 from levelfield.longcontext.predictions import Prediction, settings_of
-from levelfield.report import group_curves, references
+from levelfield.report import group_curves, references, side_by_side
 from levelfield.report.effective_length import TASKS
 from levelfield.ruler import RULER, Needle, RulerTask
 from levelfield.spec import Row
@@ -275,6 +275,29 @@ def test_printed_averages_name_their_variant_and_are_rulers_own() -> None:
     assert found and found.rows[0] == ("mine", "sound", "asked here", "91.2", "")
     assert {row[1] for row in found.rows[1:]} == {"official", "paper"}
     assert references.table([700], {}, "sound") is None
+
+
+def test_a_length_with_one_task_takes_no_task_from_the_averages_of_two_models() -> None:
+    """The first model is right at 4096 and wrong at 8192, the second the other way round; at 131072 both are right."""
+    cells = {4096: TASKS, 8192: TASKS, 131072: TASKS[:1]}
+    scores = {4096: (1.0, 0.0), 8192: (0.0, 1.0), 131072: (1.0, 1.0)}
+    asked = [
+        side_by_side.Question(task, length, index, "", "x", ("", ""), scores[length])
+        for length, tasks in cells.items()
+        for task in tasks
+        for index in range(30)
+    ]
+    part = side_by_side.Part("sound", "sound", asked)
+    said = side_by_side.decided(("a", "b"), part)
+    assert said.startswith("Averaged over RULER's 13 tasks, a finds more at 4096 (by 100.0 points")
+    assert "b finds more at 8192" in said and said.endswith("are left out of it: 131072 (1 of 13).")
+    found = side_by_side.lengths(("a", "b"), part)
+    assert found and [row[1] for row in found.rows] == ["4096", "8192, the longest at which all tasks were asked"]
+    shown = [cell.partition("\n")[0] for cell in side_by_side.table(part).rows[0]]
+    assert shown[1:] == ["100.0 | 0.0", "0.0 | 100.0", ""]
+    assert part.printed and ("average", 131072) not in part.spans
+    whole = side_by_side.Part("sound", "sound", [q for q in asked if q.length < 131072])
+    assert said.startswith(side_by_side.decided(("a", "b"), whole))
 
 
 def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
