@@ -100,9 +100,17 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
         model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
         answers = Answers(folder)
+        replaced, beside = answers.replaced(found)
         for each in found:
             answers.append(each)
         answers.sync()
+    if replaced:
+        say(f"{several(replaced, 'answer')} took the place of an earlier one to the same question.")
+    if beside:
+        say(
+            f"{several(beside, 'earlier answer')} to other questions of the same tasks and lengths stayed, and scores "
+            "are of both: give another run a --model name of its own."
+        )
     ruler_command.conclude(folder, [], output.report_dir, say)
 
 

@@ -63,7 +63,7 @@ class Answers:
         self.folder, self.path = folder, folder / PREDICTIONS
         found = stored(folder)
         self._by_key = {p.key: p for p in found}
-        self._latest = {p.place: _mark(p) for p in found}
+        self._latest = {p.place: p for p in found}
         for name in (PREDICTIONS, BASELINES):
             repair(folder / name)
 
@@ -73,9 +73,17 @@ class Answers:
 
     def append(self, one: Prediction) -> None:
         """Stores an answer, unless it is already the last one to its sample."""
-        if self._latest.get(one.place) != _mark(one):
+        old = self._latest.get(one.place)
+        if old is None or _mark(old) != _mark(one):
             _append(self.path, to_line(one.record()))
-        self._by_key[one.key], self._latest[one.place] = one, _mark(one)
+        self._by_key[one.key], self._latest[one.place] = one, one
+
+    def replaced(self, by: Sequence[Prediction]) -> tuple[int, int]:
+        """Counts the answers whose place these take with another text, and those in the same cells that stay."""
+        places = {one.place for one in by}
+        other = [one for one in by if one.place in self._latest and self._latest[one.place].text != one.text]
+        cells = {one.cell for one in other}
+        return len(other), sum(old.cell in cells and old.place not in places for old in self._latest.values())
 
     def sync(self) -> None:
         """Flushes what was appended to the disk."""
@@ -83,9 +91,9 @@ class Answers:
             os.fsync(file.fileno())
 
 
-def _mark(one: Prediction) -> tuple[str, int, tuple[str, str]]:
+def _mark(one: Prediction) -> tuple[str, int, tuple[str, str], str]:
     """Returns what of an answer may change although it is to the same sample."""
-    return one.key, one.version, one.texts
+    return one.key, one.version, one.texts, one.text
 
 
 def repair(path: Path) -> None:

@@ -56,6 +56,40 @@ def test_samples_with_one_index_are_all_kept(tmp_path: Path, monkeypatch: pytest
     assert len(predictions(Path("runs/ruler/m-imported"))) == 5
 
 
+def test_the_last_import_of_a_sample_counts_and_says_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("levelfield.report.longcontext.Part.figures", {})
+    asked = [{"input": f"One is: {i}. What is it?", "outputs": [str(i)]} for i in range(5)]
+    doc = exported_doc(tmp_path / "export", "niah_single_2")
+
+    def shares(right: bool, count: int) -> tuple[str, dict[str, float]]:
+        """Imports so many answers of RULER and one of lm-eval; returns what is said, and how many are right."""
+        lines = [each | {"pred": each["outputs"][0] if right else "no"} for each in asked[:count]]
+        log = of_lm_eval(tmp_path / "run", doc)
+        log.write_text(log.read_text().replace("x 7", doc["outputs"][0] if right else "no"))
+        app.main(["import", str(of_ruler(tmp_path / "run", *lines)), str(log), "--model", "m"])
+        found = predictions(Path("runs/ruler/m-imported"))
+        hits = {
+            name: [p.text == p.references[0] for p in found if p.task == name]
+            for name in ("niah_single_1", doc["task"])
+        }
+        return capsys.readouterr().out, {name: sum(each) / len(each) for name, each in hits.items()}
+
+    said, found = shares(right=False, count=5)
+    assert set(found.values()) == {0.0} and "the place of" not in said
+    said, found = shares(right=True, count=3)
+    assert found == {"niah_single_1": 0.6, doc["task"]: 1.0}
+    assert "4 answers took the place of an earlier one" in said
+    assert "2 earlier answers to other questions of the same tasks and lengths stayed" in said
+    said, found = shares(right=True, count=5)
+    assert set(found.values()) == {1.0} and "2 answers took" in said and "stayed" not in said
+    size = Path("runs/ruler/m-imported/predictions.jsonl").stat().st_size
+    said, _ = shares(right=True, count=5)
+    assert "took" not in said and Path("runs/ruler/m-imported/predictions.jsonl").stat().st_size == size
+
+
 def test_files_whose_samples_would_replace_each_other_are_refused(tmp_path: Path) -> None:
     paths = [of_ruler(tmp_path / name, {"outputs": [name], "input": name}) for name in ("1", "2")]
     with pytest.raises(UserError, match=r"answers to two questions as number 0 of niah_single_1 at 4096"):
