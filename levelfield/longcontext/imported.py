@@ -5,6 +5,7 @@
     read(Path("results/4096/pred/vt.jsonl"))                  # NVIDIA's RULER
     read(Path("details_levelfield_ruler:vt_4096|0_2026.parquet"))   # lighteval, of samples that levelfield exported
     read(Path("logs/2026-11-22T21-30-02_vt.eval"))            # Inspect, of samples that levelfield exported; or .json
+    read(Path("tasks/vt-4096.jsonl"))                         # lines that levelfield exported, with answers as "pred"
 
 Answers to samples that levelfield exported are known in full. Of those that RULER or lm-eval generated, task and length
 are known from the file, and the depth of a single needle from where its value stands in the prompt, in characters.
@@ -40,6 +41,7 @@ SOURCES = {
     "ruler": "RULER's own code, read from its prediction files",
     "lighteval": "lighteval, read from its details",
     "inspect": "Inspect, read from its log",
+    "jsonl": "another program, which added its answers to exported lines",
 }
 KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
 OFFICIAL_SEED = 42
@@ -112,6 +114,10 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
         return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
+    if "settings" in record:
+        if "pred" not in record:
+            raise UserError(f'{path} has exported lines without an answer: add it to each of them as "pred".')
+        return _ours(record, record["pred"], "jsonl")
     text, task = record["pred"], RENAMED.get(path.stem, path.stem)
     if task not in {each.name for each in (*RULER, *BEYOND, *OFFICIAL)}:
         raise UserError(f"{path} is called by no task of RULER: rename it to that of its answers, such as vt.jsonl.")

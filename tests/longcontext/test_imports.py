@@ -210,6 +210,21 @@ def test_an_exported_sample_that_was_changed_is_refused(tmp_path: Path, change: 
     assert said in str(stop.value) and "\n" not in str(stop.value)
 
 
+@pytest.mark.parametrize("task", ["niah_single_2", "walks_bfs"])
+def test_exported_lines_with_answers_come_back_as_what_they_are(tmp_path: Path, task: str) -> None:
+    """Whatever the file is called: by the name that it was given, or by one of RULER's."""
+    doc = exported_doc(tmp_path, task)
+    for path in (tmp_path / f"{task}-2000.jsonl", tmp_path / "4096" / "pred" / "vt.jsonl"):
+        (found,) = imported.read(written(path, doc | {"pred": "x 7"}))
+        same = ("task", "length", "index", "flavour", "seed", "tokens", "version")
+        assert {name: getattr(found, name) for name in same} == {name: doc[name] for name in same}
+        assert found.depths == tuple(doc["depths"]) and found.references == tuple(doc["outputs"])
+        assert (found.template, found.text, found.flavour) == ("base-jsonl", "x 7", "sound")
+    assert imported.sentence([found]) == {"base-jsonl": imported.SOURCES["jsonl"]}
+    with pytest.raises(UserError, match='lines without an answer: add it to each of them as "pred"'):
+        imported.read(written(path, doc))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [lambda sample: sample.pop("input"), lambda sample: sample.pop("output"), lambda sample: sample.update(output=[])],
