@@ -38,6 +38,7 @@ RENAMED = {
 }
 SOURCES = {
     "lm-eval": "lm-evaluation-harness, read from its log of samples",
+    "chat-lm-eval": "lm-evaluation-harness in a template of its own, read from its log of samples",
     "ruler": "RULER's own code, read from its prediction files",
     "lighteval": "lighteval, read from its details",
     "inspect": "Inspect, read from its log",
@@ -113,7 +114,8 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     `index` is where a needle's value stands, and several samples may have the same."""
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
-        return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
+        source = "chat-lm-eval" if _wrapped(record) else "lm-eval"
+        return _ours(doc, text, source) if "settings" in doc else _of_lm_eval(path, record, text, length, source)
     if "settings" in record:
         if "pred" not in record:
             raise UserError(f'{path} has exported lines without an answer: add it to each of them as "pred".')
@@ -122,6 +124,14 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     if task not in {each.name for each in (*RULER, *BEYOND, *OFFICIAL)}:
         raise UserError(f"{path} is called by no task of RULER: rename it to that of its answers, such as vt.jsonl.")
     return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=text)
+
+
+def _wrapped(record: Mapping[str, Any]) -> bool:
+    """Whether lm-eval put text before a prompt, such as that of a chat template."""
+    given = record.get("arguments")
+    while given and isinstance(given, list | dict):
+        given = next(iter(given.values() if isinstance(given, dict) else given))
+    return isinstance(given, str) and not given.startswith(record["doc"].get("input", ""))
 
 
 def _first(resps: Any) -> str:
@@ -157,11 +167,11 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
     )
 
 
-def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None) -> Prediction:
+def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None, source: str) -> Prediction:
     if not (found := LM_EVAL.search(path.name)):
         raise UserError(f"{path} does not say its task: call it as lm-eval did, samples_TASK_DATE.jsonl.")
     doc = {"index": record["doc_id"], **record["doc"]}
-    return _theirs("lm-eval", RENAMED.get(found[1], found[1]), length or doc["max_length"], doc, text=text)
+    return _theirs(source, RENAMED.get(found[1], found[1]), length or doc["max_length"], doc, text=text)
 
 
 def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, text: str) -> Prediction:

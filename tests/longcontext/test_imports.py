@@ -42,6 +42,27 @@ def of_lm_eval(folder: Path, doc: dict[str, Any]) -> Path:
     return written(folder / "samples_x_2026-11-22T21-30-02.123456.jsonl", {"doc_id": 0, "doc": doc, "resps": [["x 7"]]})
 
 
+@pytest.mark.parametrize("exported", [True, False])
+def test_a_template_that_lm_eval_put_around_prompts_is_a_way_of_its_own(tmp_path: Path, exported: bool) -> None:
+    """A log says what was sent. The beginning of the answer behind the prompt is no template."""
+    doc = exported_doc(tmp_path, "vt") if exported else {"input": "Long.", "outputs": ["7"], "max_length": 4096}
+    base = "base" if exported else "imported"
+    sent = {
+        doc["input"]: "lm-eval",
+        doc["input"] + " The answer is": "lm-eval",
+        "<|im_start|>user\n" + doc["input"] + "<|im_end|>\n<|im_start|>assistant\n": "chat-lm-eval",
+        json.dumps([{"role": "user", "content": doc["input"]}]): "chat-lm-eval",
+    }
+    for prompt, source in sent.items():
+        for arguments in ({"gen_args_0": {"arg_0": prompt, "arg_1": {"until": []}}}, [[prompt, {"until": []}]]):
+            record = {"doc_id": 0, "doc": doc, "resps": [["x 7"]], "arguments": arguments}
+            (found,) = imported.read(written(tmp_path / "samples_ruler_vt_2026-11-22T21-30-02.123456.jsonl", record))
+            assert found.template == f"{base}-{source}"
+            assert imported.sentence([found]) == {found.template: imported.SOURCES[source]}
+    (found,) = imported.read(of_lm_eval(tmp_path, exported_doc(tmp_path)))
+    assert found.template == "base-lm-eval"
+
+
 def test_samples_with_one_index_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RULER writes where a needle's value stands over the number of the sample."""
     monkeypatch.chdir(tmp_path)
