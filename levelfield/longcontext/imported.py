@@ -41,7 +41,7 @@ SOURCES = {
     "chat-lm-eval": "lm-evaluation-harness in a template of its own, read from its log of samples",
     "ruler": "RULER's own code, read from its prediction files",
     "lighteval": "lighteval, read from its details",
-    "inspect": "Inspect, read from its log",
+    "inspect": "Inspect, as a message of a user, read from its log",
     "jsonl": "another program, which added its answers to exported lines",
 }
 KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")

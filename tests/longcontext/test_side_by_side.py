@@ -95,7 +95,9 @@ def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_
     ("label", "other"),
     [
         ("base-lm-eval", False),
-        ("base-inspect", False),
+        ("base-inspect", True),
+        ("base-lighteval", False),
+        ("base-chat-lm-eval", True),
         ("base-text", False),
         ("own-lm-eval", True),
         ("own-chat", True),
