@@ -46,6 +46,8 @@ SOURCES = {
 }
 KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
 OFFICIAL_SEED = 42
+UNKNOWN = -1
+"""What RULER writes in place of a prompt's length where its data have none."""
 IN_FOLDERS = ("samples_*.jsonl", "pred/*.jsonl", "details_*.parquet", "*.eval")
 EXAMPLES = (
     "RULER (4096/pred/vt.jsonl), lm-eval (samples_TASK_DATE.jsonl), lighteval (details_TASK_DATE.parquet) or Inspect "
@@ -94,6 +96,11 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
     for number, one in enumerate(found, 1):
         if why := flaw(one):
             raise UserError(f"Answer {number} of {path} {why}: let the evaluator write it again, or leave it out.")
+        if length not in (None, one.length):
+            raise UserError(
+                f"{path} or its folder says that the length is {one.length}, where --length says {length}: leave out "
+                "--length, or rename the folder."
+            )
     return found
 
 
@@ -123,7 +130,7 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     text, task = record["pred"], RENAMED.get(path.stem, path.stem)
     if task not in {each.name for each in (*RULER, *BEYOND, *OFFICIAL)}:
         raise UserError(f"{path} is called by no task of RULER: rename it to that of its answers, such as vt.jsonl.")
-    return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=text)
+    return _theirs("ruler", task, _length_of(path, length), {**record, "index": number}, text=text)
 
 
 def _wrapped(record: Mapping[str, Any]) -> bool:
@@ -170,14 +177,14 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
 def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None, source: str) -> Prediction:
     if not (found := LM_EVAL.search(path.name)):
         raise UserError(f"{path} does not say its task: call it as lm-eval did, samples_TASK_DATE.jsonl.")
-    doc = {"index": record["doc_id"], **record["doc"]}
-    return _theirs(source, RENAMED.get(found[1], found[1]), length or doc["max_length"], doc, text=text)
+    doc = {"max_length": length, "index": record["doc_id"], **record["doc"]}
+    return _theirs(source, RENAMED.get(found[1], found[1]), doc["max_length"], doc, text=text)
 
 
 def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, text: str) -> Prediction:
     """Returns the answer to a sample that RULER or lm-eval generated."""
     task, references = named(name), references_of(record["outputs"])
-    prompt = record.get("input", "")
+    prompt, tokens = record.get("input", ""), int(record.get("length") or 0)
     single = isinstance(task, Needle) and len(references) == 1 and references[0] in prompt
     return Prediction(
         key=_key(prompt, name, length, record["index"], *references, source),
@@ -188,7 +195,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         flavour="official",
         template=f"imported-{source}",
         seed=OFFICIAL_SEED,
-        tokens=int(record.get("length") or 0),
+        tokens=0 if tokens == UNKNOWN else tokens,
         made=0,
         depths=(prompt.index(references[0]) / len(prompt),) if single else (),
         slices={},
@@ -199,11 +206,17 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
     )
 
 
-def _length_of(path: Path) -> int:
-    """Returns the length that a folder above a prediction file is called by, as in 4096/pred/vt.jsonl."""
-    for folder in path.resolve().parents:
+def _length_of(path: Path, given: int | None) -> int:
+    """Returns the length that a folder above a prediction file is called by, as in 4096/pred/vt.jsonl.
+
+    given: the one to take where neither of the two nearest folders is called so; others may mean something else.
+    """
+    folders = path.resolve().parents
+    for folder in folders[:2] if given else folders:
         if folder.name.isdigit() and int(folder.name) >= 128:
             return int(folder.name)
+    if given:
+        return given
     raise UserError(
         f"No folder of {path} says how long the prompts are, as in 4096/pred/{path.name}: add --length, such as "
         "--length 4096."

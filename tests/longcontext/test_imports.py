@@ -169,6 +169,28 @@ def test_a_prediction_file_that_does_not_say_all_is_told_the_fix_alone(
     assert "neither a prediction file" in refused(capsys, "import", "fwe.jsonl", "--model", "m")
 
 
+def test_a_length_is_given_where_nothing_says_another(tmp_path: Path) -> None:
+    """A folder further up, such as that of a year, says nothing where a length is given."""
+    far = written(tmp_path / "2026" / "runs" / "mine" / "vt.jsonl", RECORD)
+    near = written(tmp_path / "2026" / "4096" / "vt.jsonl", RECORD)
+    theirs = {"input": RECORD["input"], "outputs": ["7"], "max_length": 8192}
+    log = written(
+        tmp_path / "samples_ruler_vt_2026-11-22T21-30-02.1.jsonl", {"doc_id": 0, "doc": theirs, "resps": [["7"]]}
+    )
+    ours = of_lm_eval(tmp_path, exported_doc(tmp_path))
+    files = {of_ruler(tmp_path / "2026", {}): 4096, near: 4096, log: 8192, ours: 2000}
+    assert [found.length for found in imported.read(far, 512)] == [512]
+    for path, length in files.items():
+        assert [found.length for found in imported.read(path)] == [length]
+        assert [found.length for found in imported.read(path, length)] == [length]
+        with pytest.raises(UserError, match=f"says that the length is {length}, where --length says 512: leave out"):
+            imported.read(path, 512)
+
+
+def test_minus_one_is_rulers_word_for_a_prompt_of_unknown_length(tmp_path: Path) -> None:
+    assert [p.tokens for p in imported.read(of_ruler(tmp_path, {"length": -1}, {"length": 4000}, {}))] == [0, 4000, 0]
+
+
 def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None:
     (found,) = imported.read(of_ruler(tmp_path, {"outputs": "abc", "pred": "a b c"}))
     assert found.references == ("abc",)
@@ -188,7 +210,7 @@ def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None
         ({"pred": None}, "an answer that is no text"),
         ({"length": "long"}, "not a whole one"),
         ({"length": float("inf")}, "not a whole one"),
-        ({"length": -1}, "has the tokens -1"),
+        ({"length": -2}, "has the tokens -2"),
     ],
 )
 def test_a_record_of_ruler_that_is_not_whole_is_refused(
