@@ -16,10 +16,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Protocol, final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
-from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
@@ -124,7 +123,13 @@ def left_out(folder: Path) -> list[LeftOut]:
     return [LeftOut.restored(record) for record in read_rows(folder / LEFT_OUT)]
 
 
-def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[LeftOut]) -> None:
+class Covers(Protocol):
+    """What says whether a sample belongs to it, as an evaluation does."""
+
+    def covers(self, found: LeftOut) -> bool: ...
+
+
+def leave_out(folder: Path, evaluations: Sequence[Covers], left: Sequence[LeftOut]) -> None:
     """Stores the samples that these evaluations skipped, in place of those they skipped before."""
     kept = [old for old in left_out(folder) if not any(each.covers(old) for each in evaluations)]
     if kept or left or (folder / LEFT_OUT).exists():

@@ -18,12 +18,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.import_checks import flaw, references_of
-from levelfield.longcontext.predictions import Prediction, settings_of, task_of
+from levelfield.longcontext.predictions import LeftOut, Prediction, settings_of, task_of
 from levelfield.ruler import BEYOND, OFFICIAL, RULER, Needle, named
 from levelfield.ruler.sample import question_in
 from levelfield.spec import UserError
@@ -44,7 +44,8 @@ SOURCES = {
     "inspect": "Inspect, as a message of a user, read from its log",
     "jsonl": "another program, which added its answers to exported lines",
 }
-KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
+INSPECT = (".eval", ".json")
+KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys(INSPECT, "a log of Inspect")
 OFFICIAL_SEED = 42
 UNKNOWN = -1
 """What RULER writes in place of a prompt's length where its data have none."""
@@ -80,6 +81,30 @@ def read_all(paths: Sequence[Path], length: int | None = None) -> list[Predictio
     return [one for one, _ in found.values()]
 
 
+class Failed(NamedTuple):
+    """The samples of imported files that have an error in place of an answer. known: all samples of these files."""
+
+    left: list[LeftOut]
+    known: set[tuple[object, ...]]
+
+    def covers(self, found: LeftOut) -> bool:
+        """Whether these files say if a sample was answered."""
+        return found.place in self.known
+
+
+def failed(paths: Sequence[Path], answered: Sequence[Prediction]) -> Failed:
+    """Returns the samples that failed in logs of Inspect. answered: the answers of all files. Raises UserError."""
+    known: set[tuple[object, ...]] = {one.place for one in answered}
+    found = [_failed(doc, why) for path in paths if path.suffix in INSPECT for doc, why in inspected.failed(path)]
+    left = [one for one in found if one.place not in known]
+    return Failed(left, known | {one.place for one in left})
+
+
+def _failed(doc: Mapping[str, Any], why: str) -> LeftOut:
+    said = f"Inspect has an error in place of an answer ({why}): let it try again, and import its new log."
+    return LeftOut.restored({**doc, "template": f"{doc['template']}-inspect", "why": said})
+
+
 def read(path: Path, length: int | None = None) -> list[Prediction]:
     """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError
     where a record is not whole, so that nothing is stored of which no report can be made."""
@@ -105,7 +130,7 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
 
 
 def _read(path: Path, length: int | None) -> Iterator[Prediction]:
-    if path.suffix in (".eval", ".json"):
+    if path.suffix in INSPECT:
         yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
     elif path.suffix == ".parquet":
         yield from (_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path))

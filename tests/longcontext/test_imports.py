@@ -284,6 +284,32 @@ def test_a_log_of_inspect_that_is_not_whole_is_refused(tmp_path: Path, spoil: Ca
         imported.read(path)
 
 
+def test_a_sample_that_failed_in_inspect_makes_its_cell_partial_until_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("levelfield.report.longcontext.Part.figures", {})
+    (file,), _ = export(Evaluation((named("walks_bfs"),), (2000,), 3), Bytes(), "jsonl", tmp_path / "tasks")
+    docs = [json.loads(line) for line in file.read_text().splitlines()]
+
+    def status(error: Any) -> tuple[set[tuple[Any, Any]], str]:
+        """Imports a log whose last sample has this error; returns status and number of its rows, and what is said."""
+        samples = [{"input": d["input"], "target": d["outputs"], "metadata": d, "output": {}} for d in docs]
+        samples[-1]["error"] = error
+        Path("log.json").write_text(json.dumps({"eval": {}, "samples": samples}))
+        app.main(["import", "log.json", "--model", "m"])
+        found = [json.loads(line) for line in Path("runs/ruler/m-imported/rows.jsonl").read_text().splitlines()]
+        of_all = {(row["status"], row["n"]) for row in found if row["at"] == "length=2000" and row["n"]}
+        return of_all, capsys.readouterr().out
+
+    for error in ({"message": "time-out\nof a request"}, "time-out"):
+        found, said = status(error)
+        assert found == {("partial", 2)}
+        assert "Left out of walks_bfs at 2000: 1 sample. Inspect has an error in place of an answer (time-out)" in said
+    found, said = status(None)
+    assert found == {("ok", 3)} and "Left out" not in said
+
+
 def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")
