@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ from levelfield.cli.ruler_report_command import labels
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.pairing import pairings
 from levelfield.longcontext.predictions import Prediction, settings_of
-from levelfield.report import group_curves, references, side_by_side
+from levelfield.report import difference_plot, group_curves, references, side_by_side
 from levelfield.report.effective_length import TASKS
+from levelfield.report.paired import Span
 from levelfield.ruler import RULER, Needle, RulerTask
 from levelfield.spec import Row
 
@@ -314,6 +316,17 @@ def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
     kept = {panel.title: list(panel.models["m"]) for panel in group_curves.panels({"m": some})}
     assert kept["all 13 tasks"] == kept["aggregation"] == [4096] and kept["walks"] == [4096, 8192]
     assert group_curves.curves({"m": [row for row in rows if row.get("at") == "length=4096"]}) is None
+
+
+def test_a_figure_of_one_task_has_room_below_a_legend_of_long_names() -> None:
+    models = "a-model-with-a-long-name-of-its-own", "another-model-with-a-long-name"
+    figure = difference_plot.draw(models, {("vt", 1024): Span(0.06, 0.01, 0.11)})
+    assert figure
+    ys = {name: float(y) for y, name in re.findall(r'<text [^>]*? y="([\d.-]+)"[^>]*>([^<]+)', figure.svg)}
+    legend = [y for name, y in ys.items() if name.endswith((" (left)", " (right)", "told apart"))]
+    below = [ys[name] for name in ("1K", "vt", "0", "difference (points)")]
+    assert len(legend) == 3 and all(a + 10 < b for a, b in pairwise([max(legend), *below]))
+    assert below[-1] < float(re.findall(r'height="([\d.]+)pt"', figure.svg)[0])
 
 
 STEPS = """
