@@ -19,7 +19,7 @@ from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
 from levelfield.cli.streams import Say, several
 from levelfield.files import check_name, disk_errors
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
-from levelfield.longcontext.answers import Answers
+from levelfield.longcontext.answers import Answers, leave_out
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served.asking import note_ways
 from levelfield.longcontext.served.lengths import tokenizer_here
@@ -93,16 +93,27 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
         raise UserError("Name the files of answers, and the model with --model.")
     label = Checkpoint("", model).folder + SUFFIX
     check_name("model", label)
-    found = imported.read_all([file for inside in given.values() for file in inside], length)
+    paths = [file for inside in given.values() for file in inside]
+    found = imported.read_all(paths, length)
+    failed = imported.failed(paths, found)
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
         damage.check(folder)
         model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
         answers = Answers(folder)
+        replaced, beside = answers.replaced(found)
         for each in found:
             answers.append(each)
         answers.sync()
+        leave_out(folder, [failed], failed.left)
+    if replaced:
+        say(f"{several(replaced, 'answer')} took the place of an earlier one to the same question.")
+    if beside:
+        say(
+            f"{several(beside, 'earlier answer')} to other questions of the same tasks and lengths stayed, and scores "
+            "are of both: give another run a --model name of its own."
+        )
     ruler_command.conclude(folder, [], output.report_dir, say)
 
 

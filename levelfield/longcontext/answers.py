@@ -16,10 +16,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Protocol, final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
-from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
@@ -63,7 +62,7 @@ class Answers:
         self.folder, self.path = folder, folder / PREDICTIONS
         found = stored(folder)
         self._by_key = {p.key: p for p in found}
-        self._latest = {p.place: _mark(p) for p in found}
+        self._latest = {p.place: p for p in found}
         for name in (PREDICTIONS, BASELINES):
             repair(folder / name)
 
@@ -73,9 +72,17 @@ class Answers:
 
     def append(self, one: Prediction) -> None:
         """Stores an answer, unless it is already the last one to its sample."""
-        if self._latest.get(one.place) != _mark(one):
+        old = self._latest.get(one.place)
+        if old is None or _mark(old) != _mark(one):
             _append(self.path, to_line(one.record()))
-        self._by_key[one.key], self._latest[one.place] = one, _mark(one)
+        self._by_key[one.key], self._latest[one.place] = one, one
+
+    def replaced(self, by: Sequence[Prediction]) -> tuple[int, int]:
+        """Counts the answers whose place these take with another text, and those in the same cells that stay."""
+        places = {one.place for one in by}
+        other = [one for one in by if one.place in self._latest and self._latest[one.place].text != one.text]
+        cells = {one.cell for one in other}
+        return len(other), sum(old.cell in cells and old.place not in places for old in self._latest.values())
 
     def sync(self) -> None:
         """Flushes what was appended to the disk."""
@@ -83,9 +90,9 @@ class Answers:
             os.fsync(file.fileno())
 
 
-def _mark(one: Prediction) -> tuple[str, int, tuple[str, str]]:
+def _mark(one: Prediction) -> tuple[str, int, tuple[str, str], str]:
     """Returns what of an answer may change although it is to the same sample."""
-    return one.key, one.version, one.texts
+    return one.key, one.version, one.texts, one.text
 
 
 def repair(path: Path) -> None:
@@ -116,7 +123,13 @@ def left_out(folder: Path) -> list[LeftOut]:
     return [LeftOut.restored(record) for record in read_rows(folder / LEFT_OUT)]
 
 
-def leave_out(folder: Path, evaluations: Sequence[Evaluation], left: Sequence[LeftOut]) -> None:
+class Covers(Protocol):
+    """What says whether a sample belongs to it, as an evaluation does."""
+
+    def covers(self, found: LeftOut) -> bool: ...
+
+
+def leave_out(folder: Path, evaluations: Sequence[Covers], left: Sequence[LeftOut]) -> None:
     """Stores the samples that these evaluations skipped, in place of those they skipped before."""
     kept = [old for old in left_out(folder) if not any(each.covers(old) for each in evaluations)]
     if kept or left or (folder / LEFT_OUT).exists():

@@ -5,6 +5,7 @@
     read(Path("results/4096/pred/vt.jsonl"))                  # NVIDIA's RULER
     read(Path("details_levelfield_ruler:vt_4096|0_2026.parquet"))   # lighteval, of samples that levelfield exported
     read(Path("logs/2026-11-22T21-30-02_vt.eval"))            # Inspect, of samples that levelfield exported; or .json
+    read(Path("tasks/vt-4096.jsonl"))                         # lines that levelfield exported, with answers as "pred"
 
 Answers to samples that levelfield exported are known in full. Of those that RULER or lm-eval generated, task and length
 are known from the file, and the depth of a single needle from where its value stands in the prompt, in characters.
@@ -17,12 +18,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.import_checks import flaw, references_of
-from levelfield.longcontext.predictions import Prediction, settings_of, task_of
+from levelfield.longcontext.predictions import LeftOut, Prediction, settings_of, task_of
 from levelfield.ruler import BEYOND, OFFICIAL, RULER, Needle, named
 from levelfield.ruler.sample import question_in
 from levelfield.spec import UserError
@@ -37,12 +38,17 @@ RENAMED = {
 }
 SOURCES = {
     "lm-eval": "lm-evaluation-harness, read from its log of samples",
+    "chat-lm-eval": "lm-evaluation-harness in a template of its own, read from its log of samples",
     "ruler": "RULER's own code, read from its prediction files",
     "lighteval": "lighteval, read from its details",
-    "inspect": "Inspect, read from its log",
+    "inspect": "Inspect, as a message of a user, read from its log",
+    "jsonl": "another program, which added its answers to exported lines",
 }
-KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys((".eval", ".json"), "a log of Inspect")
+INSPECT = (".eval", ".json")
+KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys(INSPECT, "a log of Inspect")
 OFFICIAL_SEED = 42
+UNKNOWN = -1
+"""What RULER writes in place of a prompt's length where its data have none."""
 IN_FOLDERS = ("samples_*.jsonl", "pred/*.jsonl", "details_*.parquet", "*.eval")
 EXAMPLES = (
     "RULER (4096/pred/vt.jsonl), lm-eval (samples_TASK_DATE.jsonl), lighteval (details_TASK_DATE.parquet) or Inspect "
@@ -75,6 +81,30 @@ def read_all(paths: Sequence[Path], length: int | None = None) -> list[Predictio
     return [one for one, _ in found.values()]
 
 
+class Failed(NamedTuple):
+    """The samples of imported files that have an error in place of an answer. known: all samples of these files."""
+
+    left: list[LeftOut]
+    known: set[tuple[object, ...]]
+
+    def covers(self, found: LeftOut) -> bool:
+        """Whether these files say if a sample was answered."""
+        return found.place in self.known
+
+
+def failed(paths: Sequence[Path], answered: Sequence[Prediction]) -> Failed:
+    """Returns the samples that failed in logs of Inspect. answered: the answers of all files. Raises UserError."""
+    known: set[tuple[object, ...]] = {one.place for one in answered}
+    found = [_failed(doc, why) for path in paths if path.suffix in INSPECT for doc, why in inspected.failed(path)]
+    left = [one for one in found if one.place not in known]
+    return Failed(left, known | {one.place for one in left})
+
+
+def _failed(doc: Mapping[str, Any], why: str) -> LeftOut:
+    said = f"Inspect has an error in place of an answer ({why}): let it try again, and import its new log."
+    return LeftOut.restored({**doc, "template": f"{doc['template']}-inspect", "why": said})
+
+
 def read(path: Path, length: int | None = None) -> list[Prediction]:
     """Reads one file of answers. length: in tokens, where neither the file nor its folder says it. Raises UserError
     where a record is not whole, so that nothing is stored of which no report can be made."""
@@ -91,11 +121,16 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
     for number, one in enumerate(found, 1):
         if why := flaw(one):
             raise UserError(f"Answer {number} of {path} {why}: let the evaluator write it again, or leave it out.")
+        if length not in (None, one.length):
+            raise UserError(
+                f"{path} or its folder says that the length is {one.length}, where --length says {length}: leave out "
+                "--length, or rename the folder."
+            )
     return found
 
 
 def _read(path: Path, length: int | None) -> Iterator[Prediction]:
-    if path.suffix in (".eval", ".json"):
+    if path.suffix in INSPECT:
         yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
     elif path.suffix == ".parquet":
         yield from (_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path))
@@ -111,11 +146,24 @@ def _answer(path: Path, number: int, record: Mapping[str, Any], length: int | No
     `index` is where a needle's value stands, and several samples may have the same."""
     if "doc" in record:
         doc, text = record["doc"], _first(record["resps"])
-        return _ours(doc, text, "lm-eval") if "settings" in doc else _of_lm_eval(path, record, text, length)
+        source = "chat-lm-eval" if _wrapped(record) else "lm-eval"
+        return _ours(doc, text, source) if "settings" in doc else _of_lm_eval(path, record, text, length, source)
+    if "settings" in record:
+        if "pred" not in record:
+            raise UserError(f'{path} has exported lines without an answer: add it to each of them as "pred".')
+        return _ours(record, record["pred"], "jsonl")
     text, task = record["pred"], RENAMED.get(path.stem, path.stem)
     if task not in {each.name for each in (*RULER, *BEYOND, *OFFICIAL)}:
         raise UserError(f"{path} is called by no task of RULER: rename it to that of its answers, such as vt.jsonl.")
-    return _theirs("ruler", task, length or _length_of(path), {**record, "index": number}, text=text)
+    return _theirs("ruler", task, _length_of(path, length), {**record, "index": number}, text=text)
+
+
+def _wrapped(record: Mapping[str, Any]) -> bool:
+    """Whether lm-eval put text before a prompt, such as that of a chat template."""
+    given = record.get("arguments")
+    while given and isinstance(given, list | dict):
+        given = next(iter(given.values() if isinstance(given, dict) else given))
+    return isinstance(given, str) and not given.startswith(record["doc"].get("input", ""))
 
 
 def _first(resps: Any) -> str:
@@ -151,17 +199,17 @@ def _ours(doc: Mapping[str, Any], text: str, source: str) -> Prediction:
     )
 
 
-def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None) -> Prediction:
+def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | None, source: str) -> Prediction:
     if not (found := LM_EVAL.search(path.name)):
         raise UserError(f"{path} does not say its task: call it as lm-eval did, samples_TASK_DATE.jsonl.")
-    doc = {"index": record["doc_id"], **record["doc"]}
-    return _theirs("lm-eval", RENAMED.get(found[1], found[1]), length or doc["max_length"], doc, text=text)
+    doc = {"max_length": length, "index": record["doc_id"], **record["doc"]}
+    return _theirs(source, RENAMED.get(found[1], found[1]), doc["max_length"], doc, text=text)
 
 
 def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, text: str) -> Prediction:
     """Returns the answer to a sample that RULER or lm-eval generated."""
     task, references = named(name), references_of(record["outputs"])
-    prompt = record.get("input", "")
+    prompt, tokens = record.get("input", ""), int(record.get("length") or 0)
     single = isinstance(task, Needle) and len(references) == 1 and references[0] in prompt
     return Prediction(
         key=_key(prompt, name, length, record["index"], *references, source),
@@ -172,7 +220,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         flavour="official",
         template=f"imported-{source}",
         seed=OFFICIAL_SEED,
-        tokens=int(record.get("length") or 0),
+        tokens=0 if tokens == UNKNOWN else tokens,
         made=0,
         depths=(prompt.index(references[0]) / len(prompt),) if single else (),
         slices={},
@@ -183,11 +231,17 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
     )
 
 
-def _length_of(path: Path) -> int:
-    """Returns the length that a folder above a prediction file is called by, as in 4096/pred/vt.jsonl."""
-    for folder in path.resolve().parents:
+def _length_of(path: Path, given: int | None) -> int:
+    """Returns the length that a folder above a prediction file is called by, as in 4096/pred/vt.jsonl.
+
+    given: the one to take where neither of the two nearest folders is called so; others may mean something else.
+    """
+    folders = path.resolve().parents
+    for folder in folders[:2] if given else folders:
         if folder.name.isdigit() and int(folder.name) >= 128:
             return int(folder.name)
+    if given:
+        return given
     raise UserError(
         f"No folder of {path} says how long the prompts are, as in 4096/pred/{path.name}: add --length, such as "
         "--length 4096."

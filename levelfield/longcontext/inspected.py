@@ -18,6 +18,9 @@ from levelfield.longcontext.exported import scored
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
 
+PLACE = ("task", "length", "index", "flavour", "template", "seed")
+"""What a line must have to say which sample it is."""
+
 
 def task_of_file(file: Path, tokens: int) -> Any:
     """Returns Inspect's task of the samples in a file of lines, each answered with at most so many tokens.
@@ -66,6 +69,17 @@ def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
         if "settings" not in doc:
             raise UserError(f"{path} is of samples that levelfield did not export: it can read no others from Inspect.")
         yield doc, _said(sample["output"])
+
+
+def failed(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yields the line of every exported sample that has an error in place of an answer, and the error.
+
+    path: as of `answers`. Raises UserError.
+    """
+    for sample in _log(path).get("samples") or ():
+        doc, error = sample.get("metadata") or {}, sample.get("error")
+        if error and all(name in doc for name in PLACE):
+            yield doc, str(error.get("message", "") if isinstance(error, dict) else error).partition("\n")[0]
 
 
 def _log(path: Path) -> Mapping[str, Any]:

@@ -63,6 +63,11 @@ class LeftOut:
         return LeftOut(**known_fields(LeftOut, record))
 
     @property
+    def place(self) -> tuple[str, int, int, str, str, int]:
+        """Identifies the sample, as that of an answer does."""
+        return self.task, self.length, self.index, self.flavour, self.template, self.seed
+
+    @property
     def unanswered(self) -> bool:
         """Whether there may be an answer where it is asked once more."""
         return self.why.endswith(AGAIN)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Spans = Mapping[tuple[str, int], Span]
 NOTHING: Mapping[tuple[str, int], str] = {}
 COLUMNS = 4
+LEAST_TASKS = 5  # for which a panel has room, below a legend of long names
 LABEL = "difference (points)"
 
 
@@ -38,7 +39,8 @@ def draw(models: tuple[str, str], spans: Spans, anchors: Mapping[tuple[str, int]
     shade = style.pair(models)
     reach = 100 * max(abs(end) for found in spans.values() for end in (found.low, found.high))
     with style.canvas() as make:
-        figure, axes = style.panels(make, len(lengths), 0.95 + 0.19 * len(tasks), columns=COLUMNS)
+        height = 0.95 + 0.19 * max(len(tasks), LEAST_TASKS)
+        figure, axes = style.panels(make, len(lengths), height, columns=COLUMNS)
         for number, (panel, length) in enumerate(zip(axes, lengths, strict=True)):
             found = {task: spans[task, length] for task in tasks if (task, length) in spans}
             urls = {task: style.url(anchors.get((task, length), "")) for task in found}

@@ -5,13 +5,14 @@
 RULER calls the longest length effective at which the average of its 13 tasks is at least 85.6, the score of Llama-2-7B
 at 4K. That average is of samples, so near the bar it goes above or below by chance, and a model may pass at a length
 after failing at a shorter one. Ours is the longest length at which the lower end of the average's 95 % interval is at
-least as high, there and at every shorter length that was asked. Source: Hsieh et al. 2024, section 4.
+least as high, there and at every shorter length that was asked. Averages are of the same tasks at all lengths: lengths
+at which some of these were not asked are left out, and named. Source: Hsieh et al. 2024, section 4.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
@@ -26,39 +27,74 @@ Cells = Mapping[str, tuple[float, int]]
 
 
 def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
-    """Returns a sentence for each rule; [] where no task of RULER was asked. RULER's rule needs all 13 tasks.
+    """Returns a sentence for each rule, and one that names the lengths which are left out; [] where no task of RULER
+    was asked. RULER's rule needs all 13 tasks.
 
     anchor: where a page lists the averages, to which the lengths lead.
     """
-    kept = of_ruler(cells_of(rows, every=True))
+    asked = _of_ruler(rows)
+    kept = of_ruler(asked)
     common = list(next(iter(kept.values()), {}))
     if not common:
         return []
     what = f"its {len(TASKS)} tasks" if len(common) == len(TASKS) else f"{len(common)} of its {len(TASKS)} tasks"
     ours = (
         f"Effective length by ours (the lower end of the 95 % interval of the average of {what} is at least {BAR}, "
-        f"there and at every shorter length): {marked(named(holding(kept), kept), anchor)}."
+        f"there and at every shorter length): {marked(named(holding(kept), kept, asked), anchor)}."
     )
+    left = [said] if (said := left_out(asked)) else []
     if len(common) < len(TASKS):
-        return [ours]
+        return [ours, *left]
     theirs = f"Effective length by RULER's rule (the average of its {len(TASKS)} tasks is at least {BAR})"
-    return [f"{theirs}: {marked(named(reaching(kept), kept), anchor)}.", ours]
+    return [f"{theirs}: {marked(named(reaching(kept), kept, asked), anchor)}.", ours, *left]
 
 
 def both(rows: Sequence[Row]) -> tuple[str, str] | None:
     """Returns the effective length by RULER's rule and by ours, in words; None where no task of RULER was asked."""
-    kept = of_ruler(cells_of(rows, every=True))
+    asked = _of_ruler(rows)
+    kept = of_ruler(asked)
     common = next(iter(kept.values()), {})
     if not common:
         return None
-    theirs = named(reaching(kept), kept) if len(common) == len(TASKS) else f"needs all {len(TASKS)} tasks"
-    return theirs, named(holding(kept), kept)
+    whole = len(common) == len(TASKS)
+    theirs = named(reaching(kept), kept, asked) if whole else f"needs all {len(TASKS)} tasks"
+    return theirs, named(holding(kept), kept, asked)
+
+
+def _of_ruler(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
+    """Returns the cells of RULER's tasks, in their order, at lengths that have any."""
+    cells = cells_of(rows, every=True)
+    found = {n: {task: cells[n][task] for task in TASKS if task in cells[n]} for n in sorted(cells)}
+    return {length: of_length for length, of_length in found.items() if of_length}
 
 
 def of_ruler(cells: Mapping[int, Cells]) -> dict[int, dict[str, tuple[float, int]]]:
-    """Keeps the tasks of RULER that every length has, in their order, and sorts the lengths."""
-    common = [task for task in TASKS if cells and all(task in of_length for of_length in cells.values())]
-    return {length: {task: cells[length][task] for task in common} for length in sorted(cells)}
+    """Keeps the tasks of RULER to average, in their order, at the lengths that have all of them (`shared`)."""
+    tasks, lengths = shared({n: [task for task in TASKS if task in cells[n]] for n in cells})
+    return {n: {task: cells[n][task] for task in TASKS if task in tasks} for n in lengths}
+
+
+def shared(asked: Mapping[int, Collection[str]]) -> tuple[set[str], list[int]]:
+    """Returns the tasks to average, of those asked at each length, and the lengths, in order, that have all of them.
+
+    They are RULER's 13 where a length has them all. Otherwise they are what gives the most scores: what one length has,
+    or what all lengths have.
+    """
+    sets = [set(asked[n]) for n in sorted(asked)]
+    if any(each.issuperset(TASKS) for each in sets):
+        sets = [set(TASKS)]
+    else:
+        sets.append(set[str]().union(*sets).intersection(*sets))
+    having = [(tasks, [n for n in sorted(asked) if tasks.issubset(asked[n])]) for tasks in sets]
+    return max(having, key=lambda found: (len(found[0]) * len(found[1]), len(found[1])))
+
+
+def left_out(asked: Mapping[int, Collection[str]]) -> str:
+    """Names the lengths without some of the tasks to average, as a sentence; "" where every length has them."""
+    tasks, lengths = shared(asked)
+    counts = {n: len(tasks.intersection(asked[n])) for n in sorted(asked) if n not in lengths}
+    listed = ", ".join(f"{n} ({count} of {len(tasks)})" for n, count in counts.items())
+    return f"Lengths at which not all tasks of the average were asked are left out of it: {listed}." if counts else ""
 
 
 def reaching(cells: Mapping[int, Cells]) -> int | None:
@@ -108,8 +144,9 @@ def cells_of(rows: Sequence[Row], every: bool = False) -> dict[int, dict[str, tu
     return found
 
 
-def named(length: int | None, asked: Mapping[int, object]) -> str:
-    """Returns an effective length in words, by the lengths that were asked."""
+def named(length: int | None, averaged: Collection[int], asked: Collection[int]) -> str:
+    """Returns an effective length in words, by the lengths with an average and all that were asked."""
     if length is None:
-        return f"none, below {min(asked)}"
-    return f"{length}, the longest asked" if length == max(asked) else str(length)
+        return f"none, below {min(averaged)}"
+    longest = "the longest asked" if length == max(asked) else "the longest at which all tasks were asked"
+    return f"{length}, {longest}" if length == max(averaged) else str(length)

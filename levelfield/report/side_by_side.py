@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from levelfield.report import difference_plot, effective_length, group_curves, references
-from levelfield.report.effective_length import BAR, TASKS
+from levelfield.report.effective_length import BAR, TASKS, shared
 from levelfield.report.failures import any_asked, chosen, folded, shown_answer
 from levelfield.report.links import back, list_html, marked, return_link, slug
 from levelfield.report.longcontext_rows import means
@@ -84,12 +84,9 @@ class Part:
 
     @cached_property
     def averaged(self) -> list[str]:
-        """The tasks behind averages, which every length has: RULER's where there are any of them."""
-        common = [task for task in dict.fromkeys(q.task for q in self.questions) if self._everywhere(task)]
+        """The tasks behind averages, of those that `shared` finds: RULER's where there are any of them."""
+        common = [task for task in dict.fromkeys(q.task for q in self.questions) if task in shared(self.cells)[0]]
         return [task for task in TASKS if task in common] or common
-
-    def _everywhere(self, task: str) -> bool:
-        return all(task in by_task for by_task in self.cells.values())
 
     def rows(self, which: int) -> list[Row]:
         """The scores of one of the two models, as rows."""
@@ -102,9 +99,10 @@ class Part:
         return made
 
     def average(self, length: int, alpha: float = ALPHA) -> Span | None:
-        """The difference of the averages at one length; None without a task that every length has."""
-        tasks = [[q.difference for q in self.cells[length][task]] for task in self.averaged]
-        return span(*tasks, alpha=alpha) if tasks else None
+        """The difference of the averages at one length; None where not all of their tasks were asked."""
+        if length not in shared(self.cells)[1]:
+            return None
+        return span(*([q.difference for q in self.cells[length][task]] for task in self.averaged), alpha=alpha)
 
     @cached_property
     def spans(self) -> dict[tuple[str, int], Span]:
@@ -190,10 +188,8 @@ def decided(models: Models, part: Part, led: bool = False) -> str:
 
     led: whether the numbers are to lead to their lines on the page.
     """
-    found = {n: part.average(n, ALPHA / len(part.cells)) for n in part.cells}
-    spans = {n: each for n, each in found.items() if each is not None}
-    if not spans:
-        return ""
+    averaged = shared(part.cells)[1]
+    spans = {n: found for n in averaged if (found := part.average(n, ALPHA / len(averaged)))}
     what = f"Averaged over {_tasks(part.averaged)}, "
     said = []
     for sign, text in ((1, f"{models[0]} finds more at"), (-1, f"{models[1]} finds more at"), (0, "neither does at")):
@@ -204,7 +200,8 @@ def decided(models: Models, part: Part, led: bool = False) -> str:
         verb = "neither finds more at" if not (sign or said) else text
         said += [f"{verb} {', '.join(places)}"] if places else []
     together = ", all lengths together" if len(spans) > 1 else ""
-    return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}."
+    left = effective_length.left_out({n: part.cells[n].keys() for n in part.cells})
+    return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}. {left}".rstrip()
 
 
 def _points(found: Span, sign: int) -> str:
@@ -225,7 +222,8 @@ def _tasks(names: Sequence[str]) -> str:
 
 def lengths(models: Models, part: Part) -> Table | None:
     """The effective lengths of both on these questions; None where no task of RULER is among them."""
-    found = [effective_length.both(part.rows(which)) for which in (0, 1)]
+    rows = ([row for row in part.rows(which) if row.get("task") in part.averaged] for which in (0, 1))
+    found = [effective_length.both(own) for own in rows]
     rows = tuple((model, *both) for model, both in zip(models, found, strict=True) if both)
     heads = Column("effective length of"), Column("by RULER's rule", number=True), Column("by ours", number=True)
     return Table(heads, rows, links=(Link(_anchor(part, _averages(part))),) * len(rows)) if rows else None

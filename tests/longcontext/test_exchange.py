@@ -266,7 +266,7 @@ def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_sampl
     found = imported.read(log)
     assert [score(p.ruler_task, p.text, p.references).match for p in found] == [1.0, 1.0, 0.0]
     assert {(p.template, p.length, p.task) for p in found} == {("base-inspect", 700, SINGLE.name)}
-    assert imported.sentence(found) == {"base-inspect": "Inspect, read from its log"}
+    assert imported.sentence(found) == {"base-inspect": "Inspect, as a message of a user, read from its log"}
     for content, why in (
         ({"samples": samples}, "no part 'eval'"),
         ({"eval": {}, "samples": []}, "has no answers"),

@@ -42,6 +42,27 @@ def of_lm_eval(folder: Path, doc: dict[str, Any]) -> Path:
     return written(folder / "samples_x_2026-11-22T21-30-02.123456.jsonl", {"doc_id": 0, "doc": doc, "resps": [["x 7"]]})
 
 
+@pytest.mark.parametrize("exported", [True, False])
+def test_a_template_that_lm_eval_put_around_prompts_is_a_way_of_its_own(tmp_path: Path, exported: bool) -> None:
+    """A log says what was sent. The beginning of the answer behind the prompt is no template."""
+    doc = exported_doc(tmp_path, "vt") if exported else {"input": "Long.", "outputs": ["7"], "max_length": 4096}
+    base = "base" if exported else "imported"
+    sent = {
+        doc["input"]: "lm-eval",
+        doc["input"] + " The answer is": "lm-eval",
+        "<|im_start|>user\n" + doc["input"] + "<|im_end|>\n<|im_start|>assistant\n": "chat-lm-eval",
+        json.dumps([{"role": "user", "content": doc["input"]}]): "chat-lm-eval",
+    }
+    for prompt, source in sent.items():
+        for arguments in ({"gen_args_0": {"arg_0": prompt, "arg_1": {"until": []}}}, [[prompt, {"until": []}]]):
+            record = {"doc_id": 0, "doc": doc, "resps": [["x 7"]], "arguments": arguments}
+            (found,) = imported.read(written(tmp_path / "samples_ruler_vt_2026-11-22T21-30-02.123456.jsonl", record))
+            assert found.template == f"{base}-{source}"
+            assert imported.sentence([found]) == {found.template: imported.SOURCES[source]}
+    (found,) = imported.read(of_lm_eval(tmp_path, exported_doc(tmp_path)))
+    assert found.template == "base-lm-eval"
+
+
 def test_samples_with_one_index_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RULER writes where a needle's value stands over the number of the sample."""
     monkeypatch.chdir(tmp_path)
@@ -54,6 +75,40 @@ def test_samples_with_one_index_are_all_kept(tmp_path: Path, monkeypatch: pytest
     assert depths == sorted(set(depths)), "the depth is still that of the value in the prompt"
     app.main(["import", str(path), "--model", "m"])
     assert len(predictions(Path("runs/ruler/m-imported"))) == 5
+
+
+def test_the_last_import_of_a_sample_counts_and_says_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("levelfield.report.longcontext.Part.figures", {})
+    asked = [{"input": f"One is: {i}. What is it?", "outputs": [str(i)]} for i in range(5)]
+    doc = exported_doc(tmp_path / "export", "niah_single_2")
+
+    def shares(right: bool, count: int) -> tuple[str, dict[str, float]]:
+        """Imports so many answers of RULER and one of lm-eval; returns what is said, and how many are right."""
+        lines = [each | {"pred": each["outputs"][0] if right else "no"} for each in asked[:count]]
+        log = of_lm_eval(tmp_path / "run", doc)
+        log.write_text(log.read_text().replace("x 7", doc["outputs"][0] if right else "no"))
+        app.main(["import", str(of_ruler(tmp_path / "run", *lines)), str(log), "--model", "m"])
+        found = predictions(Path("runs/ruler/m-imported"))
+        hits = {
+            name: [p.text == p.references[0] for p in found if p.task == name]
+            for name in ("niah_single_1", doc["task"])
+        }
+        return capsys.readouterr().out, {name: sum(each) / len(each) for name, each in hits.items()}
+
+    said, found = shares(right=False, count=5)
+    assert set(found.values()) == {0.0} and "the place of" not in said
+    said, found = shares(right=True, count=3)
+    assert found == {"niah_single_1": 0.6, doc["task"]: 1.0}
+    assert "4 answers took the place of an earlier one" in said
+    assert "2 earlier answers to other questions of the same tasks and lengths stayed" in said
+    said, found = shares(right=True, count=5)
+    assert set(found.values()) == {1.0} and "2 answers took" in said and "stayed" not in said
+    size = Path("runs/ruler/m-imported/predictions.jsonl").stat().st_size
+    said, _ = shares(right=True, count=5)
+    assert "took" not in said and Path("runs/ruler/m-imported/predictions.jsonl").stat().st_size == size
 
 
 def test_files_whose_samples_would_replace_each_other_are_refused(tmp_path: Path) -> None:
@@ -114,6 +169,28 @@ def test_a_prediction_file_that_does_not_say_all_is_told_the_fix_alone(
     assert "neither a prediction file" in refused(capsys, "import", "fwe.jsonl", "--model", "m")
 
 
+def test_a_length_is_given_where_nothing_says_another(tmp_path: Path) -> None:
+    """A folder further up, such as that of a year, says nothing where a length is given."""
+    far = written(tmp_path / "2026" / "runs" / "mine" / "vt.jsonl", RECORD)
+    near = written(tmp_path / "2026" / "4096" / "vt.jsonl", RECORD)
+    theirs = {"input": RECORD["input"], "outputs": ["7"], "max_length": 8192}
+    log = written(
+        tmp_path / "samples_ruler_vt_2026-11-22T21-30-02.1.jsonl", {"doc_id": 0, "doc": theirs, "resps": [["7"]]}
+    )
+    ours = of_lm_eval(tmp_path, exported_doc(tmp_path))
+    files = {of_ruler(tmp_path / "2026", {}): 4096, near: 4096, log: 8192, ours: 2000}
+    assert [found.length for found in imported.read(far, 512)] == [512]
+    for path, length in files.items():
+        assert [found.length for found in imported.read(path)] == [length]
+        assert [found.length for found in imported.read(path, length)] == [length]
+        with pytest.raises(UserError, match=f"says that the length is {length}, where --length says 512: leave out"):
+            imported.read(path, 512)
+
+
+def test_minus_one_is_rulers_word_for_a_prompt_of_unknown_length(tmp_path: Path) -> None:
+    assert [p.tokens for p in imported.read(of_ruler(tmp_path, {"length": -1}, {"length": 4000}, {}))] == [0, 4000, 0]
+
+
 def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None:
     (found,) = imported.read(of_ruler(tmp_path, {"outputs": "abc", "pred": "a b c"}))
     assert found.references == ("abc",)
@@ -133,7 +210,7 @@ def test_an_expected_answer_that_is_a_text_is_one_answer(tmp_path: Path) -> None
         ({"pred": None}, "an answer that is no text"),
         ({"length": "long"}, "not a whole one"),
         ({"length": float("inf")}, "not a whole one"),
-        ({"length": -1}, "has the tokens -1"),
+        ({"length": -2}, "has the tokens -2"),
     ],
 )
 def test_a_record_of_ruler_that_is_not_whole_is_refused(
@@ -176,6 +253,21 @@ def test_an_exported_sample_that_was_changed_is_refused(tmp_path: Path, change: 
     assert said in str(stop.value) and "\n" not in str(stop.value)
 
 
+@pytest.mark.parametrize("task", ["niah_single_2", "walks_bfs"])
+def test_exported_lines_with_answers_come_back_as_what_they_are(tmp_path: Path, task: str) -> None:
+    """Whatever the file is called: by the name that it was given, or by one of RULER's."""
+    doc = exported_doc(tmp_path, task)
+    for path in (tmp_path / f"{task}-2000.jsonl", tmp_path / "4096" / "pred" / "vt.jsonl"):
+        (found,) = imported.read(written(path, doc | {"pred": "x 7"}))
+        same = ("task", "length", "index", "flavour", "seed", "tokens", "version")
+        assert {name: getattr(found, name) for name in same} == {name: doc[name] for name in same}
+        assert found.depths == tuple(doc["depths"]) and found.references == tuple(doc["outputs"])
+        assert (found.template, found.text, found.flavour) == ("base-jsonl", "x 7", "sound")
+    assert imported.sentence([found]) == {"base-jsonl": imported.SOURCES["jsonl"]}
+    with pytest.raises(UserError, match='lines without an answer: add it to each of them as "pred"'):
+        imported.read(written(path, doc))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [lambda sample: sample.pop("input"), lambda sample: sample.pop("output"), lambda sample: sample.update(output=[])],
@@ -190,6 +282,32 @@ def test_a_log_of_inspect_that_is_not_whole_is_refused(tmp_path: Path, spoil: Ca
     path.write_text(json.dumps({"eval": {}, "samples": [sample]}))
     with pytest.raises(UserError, match=r"is no log of Inspect, or not a whole one \("):
         imported.read(path)
+
+
+def test_a_sample_that_failed_in_inspect_makes_its_cell_partial_until_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("levelfield.report.longcontext.Part.figures", {})
+    (file,), _ = export(Evaluation((named("walks_bfs"),), (2000,), 3), Bytes(), "jsonl", tmp_path / "tasks")
+    docs = [json.loads(line) for line in file.read_text().splitlines()]
+
+    def status(error: Any) -> tuple[set[tuple[Any, Any]], str]:
+        """Imports a log whose last sample has this error; returns status and number of its rows, and what is said."""
+        samples = [{"input": d["input"], "target": d["outputs"], "metadata": d, "output": {}} for d in docs]
+        samples[-1]["error"] = error
+        Path("log.json").write_text(json.dumps({"eval": {}, "samples": samples}))
+        app.main(["import", "log.json", "--model", "m"])
+        found = [json.loads(line) for line in Path("runs/ruler/m-imported/rows.jsonl").read_text().splitlines()]
+        of_all = {(row["status"], row["n"]) for row in found if row["at"] == "length=2000" and row["n"]}
+        return of_all, capsys.readouterr().out
+
+    for error in ({"message": "time-out\nof a request"}, "time-out"):
+        found, said = status(error)
+        assert found == {("partial", 2)}
+        assert "Left out of walks_bfs at 2000: 1 sample. Inspect has an error in place of an answer (time-out)" in said
+    found, said = status(None)
+    assert found == {("ok", 3)} and "Left out" not in said
 
 
 def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:

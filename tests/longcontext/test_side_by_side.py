@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ from levelfield.cli.ruler_report_command import labels
 from levelfield.longcontext.answers import Answers
 from levelfield.longcontext.pairing import pairings
 from levelfield.longcontext.predictions import Prediction, settings_of
-from levelfield.report import group_curves, references
+from levelfield.report import difference_plot, group_curves, references, side_by_side
 from levelfield.report.effective_length import TASKS
+from levelfield.report.paired import Span
 from levelfield.ruler import RULER, Needle, RulerTask
 from levelfield.spec import Row
 
@@ -95,7 +97,9 @@ def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_
     ("label", "other"),
     [
         ("base-lm-eval", False),
-        ("base-inspect", False),
+        ("base-inspect", True),
+        ("base-lighteval", False),
+        ("base-chat-lm-eval", True),
         ("base-text", False),
         ("own-lm-eval", True),
         ("own-chat", True),
@@ -277,6 +281,29 @@ def test_printed_averages_name_their_variant_and_are_rulers_own() -> None:
     assert references.table([700], {}, "sound") is None
 
 
+def test_a_length_with_one_task_takes_no_task_from_the_averages_of_two_models() -> None:
+    """The first model is right at 4096 and wrong at 8192, the second the other way round; at 131072 both are right."""
+    cells = {4096: TASKS, 8192: TASKS, 131072: TASKS[:1]}
+    scores = {4096: (1.0, 0.0), 8192: (0.0, 1.0), 131072: (1.0, 1.0)}
+    asked = [
+        side_by_side.Question(task, length, index, "", "x", ("", ""), scores[length])
+        for length, tasks in cells.items()
+        for task in tasks
+        for index in range(30)
+    ]
+    part = side_by_side.Part("sound", "sound", asked)
+    said = side_by_side.decided(("a", "b"), part)
+    assert said.startswith("Averaged over RULER's 13 tasks, a finds more at 4096 (by 100.0 points")
+    assert "b finds more at 8192" in said and said.endswith("are left out of it: 131072 (1 of 13).")
+    found = side_by_side.lengths(("a", "b"), part)
+    assert found and [row[1] for row in found.rows] == ["4096", "8192, the longest at which all tasks were asked"]
+    shown = [cell.partition("\n")[0] for cell in side_by_side.table(part).rows[0]]
+    assert shown[1:] == ["100.0 | 0.0", "0.0 | 100.0", ""]
+    assert part.printed and ("average", 131072) not in part.spans
+    whole = side_by_side.Part("sound", "sound", [q for q in asked if q.length < 131072])
+    assert said.startswith(side_by_side.decided(("a", "b"), whole))
+
+
 def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
     rows = [
         Row(task=task, at=f"length={length}", metric="accuracy", value=90.0, n=50)
@@ -289,6 +316,17 @@ def test_curves_have_a_panel_for_each_group_and_none_with_one_length() -> None:
     kept = {panel.title: list(panel.models["m"]) for panel in group_curves.panels({"m": some})}
     assert kept["all 13 tasks"] == kept["aggregation"] == [4096] and kept["walks"] == [4096, 8192]
     assert group_curves.curves({"m": [row for row in rows if row.get("at") == "length=4096"]}) is None
+
+
+def test_a_figure_of_one_task_has_room_below_a_legend_of_long_names() -> None:
+    models = "a-model-with-a-long-name-of-its-own", "another-model-with-a-long-name"
+    figure = difference_plot.draw(models, {("vt", 1024): Span(0.06, 0.01, 0.11)})
+    assert figure
+    ys = {name: float(y) for y, name in re.findall(r'<text [^>]*? y="([\d.-]+)"[^>]*>([^<]+)', figure.svg)}
+    legend = [y for name, y in ys.items() if name.endswith((" (left)", " (right)", "told apart"))]
+    below = [ys[name] for name in ("1K", "vt", "0", "difference (points)")]
+    assert len(legend) == 3 and all(a + 10 < b for a, b in pairwise([max(legend), *below]))
+    assert below[-1] < float(re.findall(r'height="([\d.]+)pt"', figure.svg)[0])
 
 
 STEPS = """

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from levelfield import published
 from levelfield.report import effective_length
 from levelfield.report.effective_length import BAR, average, holding, lines
 from levelfield.report.failures import chosen, section
@@ -49,6 +50,56 @@ def test_rulers_rule_needs_all_thirteen_and_other_tasks_do_not_count() -> None:
     assert lines(rows({4096: 99.0}, tasks=("walks_bfs",))) == []
     mixed = [*rows({4096: 99.0}), *rows({4096: 0.0}, tasks=("walks_bfs",))]
     assert lines(mixed) == lines(rows({4096: 99.0}))
+
+
+LEFT = "Lengths at which not all tasks of the average were asked are left out of it: "
+
+
+def test_a_length_at_which_some_tasks_were_asked_neither_counts_nor_takes_tasks_away() -> None:
+    whole = rows({4096: 95.4, 8192: 44.6})
+    more = [*whole, *rows({131072: 100.0}, tasks=("niah_single_1",)), *rows({2048: 0.0}, tasks=("vt", "cwe"))]
+    assert lines(more) == [*lines(whole), f"{LEFT}2048 (2 of 13), 131072 (1 of 13)."]
+    held = [*rows({4096: 95.0}), *rows({8192: 95.0}, tasks=effective_length.TASKS[:12])]
+    longest = "4096, the longest at which all tasks were asked"
+    theirs, ours, left = lines(held)
+    assert theirs.endswith(f": {longest}.") and ours.endswith(f": {longest}.")
+    assert left == f"{LEFT}8192 (12 of 13)." and effective_length.both(held) == (longest, longest)
+
+
+def test_without_all_thirteen_the_table_with_the_most_scores_counts() -> None:
+    """One length with few tasks does not take the others' tasks, nor one with many tasks the other lengths."""
+    twelve, three = effective_length.TASKS[:12], effective_length.TASKS[:3]
+    few = [*rows({4096: 95.0, 8192: 90.0}, tasks=twelve), *rows({131072: 100.0}, tasks=three[:1])]
+    ours, left = lines(few)
+    assert "12 of its 13 tasks" in ours and ours.endswith(": 8192, the longest at which all tasks were asked.")
+    assert left == f"{LEFT}131072 (1 of 12)."
+    many = [*rows({1024: 95.0, 2048: 95.0, 4096: 60.0}, tasks=three), *rows({4096: 60.0}, tasks=("vt",))]
+    (ours,) = lines(many)
+    assert "3 of its 13 tasks" in ours and ours.endswith(": 2048.")
+    apart = [*rows({1024: 95.0}, tasks=("vt", *three)), *rows({2048: 95.0}, tasks=("cwe", *three))]
+    apart += rows({4096: 95.0}, tasks=("fwe", *three))
+    assert lines(apart) == lines(rows({1024: 95.0, 2048: 95.0, 4096: 95.0}, tasks=three))
+
+
+def test_printed_scores_give_the_effective_length_of_their_printed_averages() -> None:
+    """huang2024 prints averages in table 1, and in tables 6 to 18 the tasks they are of."""
+    found = dict[str, list[Row]]()
+    averages = dict[str, dict[int, float]]()
+    for table in range(6, 19):
+        for row in (row for row in published.rows("huang2024", str(table)) if "average" not in row.get("at", "")):
+            found.setdefault(row.get("model", ""), []).append(row | Row(metric="accuracy", n=500))
+    for row in published.rows("huang2024", "1"):
+        if row.get("at", "") != "length=average":
+            length = int(row.get("at", "").removeprefix("length="))
+            averages.setdefault(row.get("model", ""), {})[length] = row.get("value", 0.0)
+    assert len(averages) > 3
+    for model, printed in averages.items():
+        passed = max((n for n, value in printed.items() if value >= BAR), default=None)
+        (theirs, _) = lines(found[model])
+        named = f"none, below {min(printed)}" if passed is None else str(passed)
+        assert theirs.partition("): ")[2].removesuffix(".").removesuffix(", the longest asked") == named
+        one = [*found[model], *rows({2**20: 100.0}, tasks=("vt",))]
+        assert lines(one)[0].replace("the longest at which all tasks were asked", "the longest asked") == theirs
 
 
 def test_few_samples_are_not_enough_even_where_all_are_right() -> None:
