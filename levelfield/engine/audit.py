@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelfield import tasks
-from levelfield.data import prepared
+from levelfield.data import duplicates, prepared
 from levelfield.data.audit import shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
@@ -46,6 +46,7 @@ from levelfield.spec import (
     digest,
     label_sets,
 )
+from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
@@ -128,10 +129,35 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     if not arms:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
-    found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
-    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *found]
+    alike = alike_of(task, base, splits["test"], place)
+    found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
+    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
+
+
+class Alike(NamedTuple):
+    """What some test examples have in common, "groups" or "inputs", and the number of each one's, (N,)."""
+
+    kind: str
+    number: np.ndarray
+
+
+def alike_of(task: Task, base: Task, test: Examples, place: Place) -> Alike | None:
+    """Returns what makes scores of test examples alike: their groups or, where these tell more apart, equal inputs.
+    None where no two have either in common, and the task has no groups."""
+    inputs = Alike("inputs", np.unique(duplicates.hashed(test, test.documents), return_inverse=True)[1])
+    groups = groups_of(task, base, place)
+    found = [inputs] if groups is None else [Alike("groups", groups), inputs]
+    fewest = min(found, key=lambda each: equal_groups(each.number))
+    return None if groups is None and inputs.number.max() + 1 == len(test) else fewest
+
+
+def _amount(alike: Alike | None) -> Iterator[Row]:
+    """Yields how many equally large groups, or equally frequent inputs, the test examples amount to."""
+    if alike:
+        common = Row(source="levelfield", model="data", protocol="none", split="test")
+        yield common | Row(metric=f"equal_{alike.kind}", value=equal_groups(alike.number))
 
 
 def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:
