@@ -50,6 +50,7 @@ from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
+DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
 class Place(NamedTuple):
@@ -112,10 +113,12 @@ def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress)
     yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
 
 
-def _cut(task: Task) -> Iterator[Row]:
-    """Yields how many sequences are read in part. It is not kept with the facts, which were once stored without it."""
+def _own(task: Task) -> Iterator[Row]:
+    """Yields how many sequences of the user's own are read in part, and how many of test have unknown symbols."""
     if isinstance(task, OwnData) and task.cut:
-        yield Row(source="levelfield", model="data", protocol="none", metric="cut", split="all", value=float(task.cut))
+        yield DATA | Row(metric="cut", split="all", value=float(task.cut))
+    if isinstance(task, OwnData) and task.unknown:
+        yield DATA | Row(metric="unknown", split="test", value=float(task.unknown))
 
 
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
@@ -131,7 +134,8 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     guessing = floor(base, splits["train"], splits["test"])
     alike = alike_of(task, base, splits["test"], place)
     found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
-    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *_amount(alike), *found]
+    used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
+    rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
 
@@ -146,6 +150,7 @@ class Alike(NamedTuple):
 def alike_of(task: Task, base: Task, test: Examples, place: Place) -> Alike | None:
     """Returns what makes scores of test examples alike: their groups or, where these tell more apart, equal inputs.
     None where no two have either in common, and the task has no groups."""
+    test = (base.apart or {"test": test})["test"]
     inputs = Alike("inputs", np.unique(duplicates.hashed(test, test.documents), return_inverse=True)[1])
     groups = groups_of(task, base, place)
     found = [inputs] if groups is None else [Alike("groups", groups), inputs]
@@ -156,8 +161,7 @@ def alike_of(task: Task, base: Task, test: Examples, place: Place) -> Alike | No
 def _amount(alike: Alike | None) -> Iterator[Row]:
     """Yields how many equally large groups, or equally frequent inputs, the test examples amount to."""
     if alike:
-        common = Row(source="levelfield", model="data", protocol="none", split="test")
-        yield common | Row(metric=f"equal_{alike.kind}", value=equal_groups(alike.number))
+        yield DATA | Row(metric=f"equal_{alike.kind}", split="test", value=equal_groups(alike.number))
 
 
 def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:

@@ -193,6 +193,11 @@ def test_equal_inputs_of_the_test_split_are_one_group_and_groups_of_the_users_ow
         alike = auditing.alike_of(given, base, test, place)
         assert alike is not None and alike.kind == kind
         assert set(np.unique(alike.number, return_counts=True)[1].tolist()) == {rows_of_one}
+    (tmp_path / "b.csv").write_text("\n".join(["x,y", *(f"name{i},{i % 2}" for i in range(600))]))
+    names = levelfield.OwnData(str(tmp_path / "b.csv"), symbols="x", label="y")
+    base = audit.seen(names, "minutes")
+    test = base.build(None)["test"]
+    assert not test.x.any() and auditing.alike_of(names, base, test, place) is None, "all words are unknown, and others"
     alone = Known("none")
     assert auditing.alike_of(alone, alone, alone.build(None)["test"], place) is None
 

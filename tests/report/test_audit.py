@@ -276,6 +276,19 @@ def test_faults_of_the_data_are_sentences() -> None:
         assert sentence in said
 
 
+def test_what_no_model_can_know_and_what_was_not_used_is_said() -> None:
+    facts = [row("unseen", 0.5, "test"), row("unknown", 300, "test"), row("trained_on", 800, "train")]
+    found = Reading.of([*rows_of(*LOCAL, 500, 0), *facts, row("examples", 9_800, "train")])
+    said = " ".join(words.details(found))
+    assert "50.0 % of the test examples have a class that no training example has" in said
+    assert "300 of 500 test sequences have a symbol that no training sequence has." in said
+    assert "; trained on 800 of 9,800 training examples, and scores are on 500 of" in words.paragraph(found)
+    assert "Training on more than 800 of 9,800 training examples." in words.not_tried(found)
+    whole = Reading.of([*rows_of(*LOCAL, 500, 0), row("trained_on", 800, "train"), row("examples", 800, "train")])
+    assert "trained on" not in words.paragraph(whole) and "Training on" not in " ".join(words.not_tried(whole))
+    assert words.lead(audited(*LOCAL, tested=1)).startswith("Too small to say anything: 1 test example, and")
+
+
 def test_a_single_fault_is_said_in_the_singular() -> None:
     facts = [
         row("contradictions", 1), row("shared_groups", 1, at="in=train+test"), row("left_out", 1), row("cut", 1),

@@ -27,6 +27,12 @@ def faults(found: Reading) -> Iterator[str]:
         yield f"{share} of the test examples repeat another one of them."
     if found.alike and not found.too_small and found.fact(found.alike, "test") < (1 - LEAK) * found.tested:
         yield f"The test examples amount to {amount(found)}, over which intervals are taken."
+    if unseen := found.fact("unseen", "test"):
+        share = found.led(f"{100 * unseen:.1f} %", "unseen", "test")
+        yield f"{share} of the test examples have a class that no training example has, which no model can know."
+    if unknown := found.fact("unknown", "test"):
+        some = f"{found.led(f'{unknown:,.0f}', 'unknown', 'test')} of {found.fact('examples', 'test'):,.0f}"
+        yield f"{some} test sequences have a symbol that no training sequence has."
     leaked = found.fact("leaked", "test")
     if leaked >= LEAK:
         share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")

@@ -66,7 +66,7 @@ def lead(found: Reading) -> str:
     """Returns the verdict in one sentence or two."""
     if found.too_small:
         tested = found.led(f"{found.tested}", *LEARNABLE)
-        head = f"Too small to say anything: {tested} test examples"
+        head = f"Too small to say anything: {tested} test {'example' if found.tested == 1 else 'examples'}"
         if found.tested < FEWEST:
             return f"{head}, and at least {FEWEST} are needed."
         return f"{head} that amount to {amount(found)}, and at least {FEWEST_GROUPS} are needed."
@@ -241,27 +241,37 @@ def not_tried(found: Reading) -> list[str]:
     free = [name for name, number in found.scores.items() if number.kind == FREE]
     labels = "Whether labels are right, and whether the data are what they are said to be."
     unread = [f"Whatever sequences have after the first {found.longest:,.0f} steps."] if found.cut else []
+    trained_on = _trained_on(found)
+    fewer = [f"Training on more than {trained_on} training examples."] if trained_on else []
     of = f"; a share is one of what {'was learnt here' if found.trained else 'the best rule has'}."
     end = of if found.shares else "."
     if not found.trained:
-        return [f"Any model that reads the order of steps{end}", *unread, labels]
+        return [f"Any model that reads the order of steps{end}", *fewer, *unread, labels]
     return [
         f"Larger models, tuned recipes, pretraining, and more steps than the effort ({found.effort}) affords, by which "
         f"more may be learnt, and from further away{end}",
         f"Windows above {found.widest:.0f} steps, augmentation, architectures other than convolutions and "
         f"{' and '.join(free) or 'rules'}.",
+        *fewer,
         *unread,
         labels,
     ]
+
+
+def _trained_on(found: Reading) -> str:
+    """How many of the training examples were used; "" where all were."""
+    used, whole = found.fact("trained_on", "train"), found.fact("examples", "train")
+    return f"{found.led(f'{used:,.0f}', 'trained_on', 'train')} of {whole:,.0f}" if 0 < used < whole else ""
 
 
 def paragraph(found: Reading) -> str:
     """Returns a paragraph for a datasheet or a model card."""
     sizes = ", ".join(f"{found.fact('examples', split):,.0f} {split}" for split in SPLITS)
     steps = found.fact("steps", "test", "median")
+    used = f"trained on {part} training examples, and " if (part := _trained_on(found)) else ""
     head = (
-        f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; scores are on "
-        f"{found.tested:,} of the test examples)."
+        f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; {used}"
+        f"scores are on {found.tested:,} of the test examples)."
     )
     return " ".join([head, lead(found), *details(found), *([] if found.too_small else _read_as(found))])
 
