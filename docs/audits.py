@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
@@ -62,10 +62,11 @@ at steps, the rule is the label that is commonest in training given the place of
 symbols (windows of so many steps), or the symbol behind the last step that had an answer, which may tell that answer.
 Where one state answers at all steps, it is given the place alone. Each row is `levelfield audit TASK --without-models`,
 on at most 8,000 training and 2,000 test examples. *Of all* is how far the best rule has come from guessing to no error.
-The simplest rules know the length, first or last steps of the sequence, or of a step with an answer its place or its
-symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
-places, *each step with its place* finds them. And of the running products `words`, `modular` and `parity`, the latest
-symbols have the first steps alone, at which there are no others.
+The best rule is the one that is best on validation, and so is the best of the simplest rules: these know the length,
+first or last steps of the sequence, or of a step with an answer its place or its symbol. A rule may have much of a task
+that is long-range all the same: where the two steps that matter stand in fixed places, *each step with its place* finds
+them. And of the running products `words`, `modular` and `parity`, the latest symbols have the first steps alone, at
+which there are no others.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
@@ -109,7 +110,7 @@ def ranked(audits: list[Reading]) -> list[Reading]:
 
 def _cells(found: Reading) -> tuple[str, ...]:
     enough, shares = found.enough, found.of_kind(RULE)
-    best = max(shares, key=lambda name: shares[name].value, default="")
+    best = found.best_rule() if shares else ""
     shuffled = found.of_kind(DISORDERED).get("unordered")
     return (
         f"`{found.task}`{_settings(found)}",
@@ -125,7 +126,7 @@ def _cells(found: Reading) -> tuple[str, ...]:
 
 
 def _rule_cells(found: Reading) -> tuple[str, ...]:
-    best, simple = _best(found), _best(found, SIMPLE)
+    best, simple = found.best_rule(), found.best_rule(SIMPLE)
     return (
         f"`{found.task}`{_settings(found)}",
         f"{found.fact('steps', 'test', 'median'):,.0f}",
@@ -138,16 +139,10 @@ def _rule_cells(found: Reading) -> tuple[str, ...]:
     )
 
 
-def _best(found: Reading, among: Collection[str] = ()) -> str:
-    """The rule with the highest score, of all or of some."""
-    rules = {name: n.value for name, n in found.scores.items() if n.kind == RULE and (not among or name in among)}
-    return max(rules, key=lambda name: rules[name])
-
-
 def _gained(found: Reading) -> float:
     """How far the best rule has come from guessing to no error; 0 where nothing is learnt."""
     perfect = 1.0 if found.in_percent else 0.0
-    gain = (found.scores[_best(found)].value - found.guessing) / ((perfect - found.guessing) or 1.0)
+    gain = (found.scores[found.best_rule()].value - found.guessing) / ((perfect - found.guessing) or 1.0)
     return max(0.0, gain) if found.learnable else 0.0
 
 

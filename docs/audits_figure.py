@@ -81,8 +81,7 @@ def _parts(audits: Sequence[Reading]) -> Iterator[Part]:
     yield Part("models that\nsee all", tuple(dict.fromkeys(n for shares in free.values() for n in shares)), free)
     shuffled = {f.task: {NONE: found} for f in audits if (found := f.of_kind(DISORDERED).get("unordered"))}
     yield Part("order\nof steps", (NONE,), shuffled)
-    rules = {f.task: f.of_kind(RULE) for f in audits}
-    best = {task: {BEST: max(found.values(), key=lambda s: s.value)} for task, found in rules.items() if found}
+    best = {f.task: {BEST: f.shares[f.best_rule()]} for f in audits if f.of_kind(RULE)}
     yield Part("rules without\na sequence", (BEST,), best)
 
 

@@ -23,7 +23,7 @@ from levelfield.run import execute
 from levelfield.runs import rows
 from levelfield.runs.results import Results
 from levelfield.spec import Model, Row, Run, describe
-from levelfield.spec.groups import design_effect
+from levelfield.spec.groups import design_effect, equal_groups
 from levelfield.spec.study import GUESSES
 from levelfield.tasks.parity import Parity
 from levelfield.user.own_data import OwnData
@@ -53,11 +53,22 @@ def test_the_standard_error_is_that_of_whole_groups_drawn_anew() -> None:
 
 
 def test_groups_that_tell_nothing_change_nothing() -> None:
-    """Examples that stand by themselves under any numbers, equal scores, and one group alone."""
+    """Examples that stand by themselves under any numbers, and one group alone."""
     values = clustered(np.random.default_rng(0))
     apart = values - values.mean()
     assert design_effect(apart, np.random.default_rng(0).permutation(1000) + 7) == pytest.approx(1)
-    assert design_effect(np.zeros(1000), GROUPS) == 1 == design_effect(apart, np.zeros(1000, int))
+    assert design_effect(apart, np.zeros(1000, int)) == 1
+
+
+def test_of_scores_that_are_all_alike_each_group_counts_as_one_example() -> None:
+    """Three patients of 80 rows, all of which are wrong, say as little as three rows."""
+    assert design_effect(np.zeros(1000), GROUPS) == pytest.approx(1000 / 40)
+    assert 240 / design_effect(np.zeros(240), np.repeat([0, 1, 2], 80)) == pytest.approx(3)
+
+
+def test_unequal_groups_tell_as_much_as_fewer_equal_ones() -> None:
+    assert equal_groups(np.arange(50)) == 50 and equal_groups(np.repeat(np.arange(5), 7)) == pytest.approx(5)
+    assert equal_groups(np.repeat([3, 1, 2], [900, 50, 50])) == pytest.approx(1000**2 / (900**2 + 2 * 50**2))
 
 
 @pytest.mark.parametrize("grouped", [True, False])

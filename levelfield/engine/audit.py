@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelfield import tasks
-from levelfield.data import prepared
+from levelfield.data import duplicates, prepared
 from levelfield.data.audit import shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
@@ -46,9 +46,11 @@ from levelfield.spec import (
     digest,
     label_sets,
 )
+from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
+DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
 class Place(NamedTuple):
@@ -111,10 +113,12 @@ def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress)
     yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
 
 
-def _cut(task: Task) -> Iterator[Row]:
-    """Yields how many sequences are read in part. It is not kept with the facts, which were once stored without it."""
+def _own(task: Task) -> Iterator[Row]:
+    """Yields how many sequences of the user's own are read in part, and how many of test have unknown symbols."""
     if isinstance(task, OwnData) and task.cut:
-        yield Row(source="levelfield", model="data", protocol="none", metric="cut", split="all", value=float(task.cut))
+        yield DATA | Row(metric="cut", split="all", value=float(task.cut))
+    if isinstance(task, OwnData) and task.unknown:
+        yield DATA | Row(metric="unknown", split="test", value=float(task.unknown))
 
 
 def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
@@ -128,10 +132,36 @@ def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
     if not arms:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
-    found = findings(arms, guessing, groups_of(task, base, place), constant(base, splits["test"]))
-    rows = [*read_rows(where / "facts.jsonl"), *_cut(task), *found]
+    alike = alike_of(task, base, splits["test"], place)
+    found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
+    used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
+    rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
+
+
+class Alike(NamedTuple):
+    """What some test examples have in common, "groups" or "inputs", and the number of each one's, (N,)."""
+
+    kind: str
+    number: np.ndarray
+
+
+def alike_of(task: Task, base: Task, test: Examples, place: Place) -> Alike | None:
+    """Returns what makes scores of test examples alike: their groups or, where these tell more apart, equal inputs.
+    None where no two have either in common, and the task has no groups."""
+    test = (base.apart or {"test": test})["test"]
+    inputs = Alike("inputs", np.unique(duplicates.hashed(test, test.documents), return_inverse=True)[1])
+    groups = groups_of(task, base, place)
+    found = [inputs] if groups is None else [Alike("groups", groups), inputs]
+    fewest = min(found, key=lambda each: equal_groups(each.number))
+    return None if groups is None and inputs.number.max() + 1 == len(test) else fewest
+
+
+def _amount(alike: Alike | None) -> Iterator[Row]:
+    """Yields how many equally large groups, or equally frequent inputs, the test examples amount to."""
+    if alike:
+        yield DATA | Row(metric=f"equal_{alike.kind}", split="test", value=equal_groups(alike.number))
 
 
 def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:

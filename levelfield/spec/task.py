@@ -127,6 +127,12 @@ class Task(ABC, ReadsFiles):
         raise UserError(f"Task {self.name} has no augmentation; choose a protocol without `augment`.")
 
     @property
+    def apart(self) -> Mapping[SplitName, Examples] | None:
+        """The splits with all inputs told apart, for counting equal ones, where the arrays make different inputs alike,
+        as symbols that training does not know; None where the arrays tell."""
+        return None
+
+    @property
     def test_groups(self) -> np.ndarray | None:
         """The number of the group of each test example, (N,), such as its patient; None where each stands by itself.
 

@@ -33,6 +33,8 @@ NOTHING = frozenset({"nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "
 """What programs write for a missing value."""
 NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?")  # 01 is a code, and another one than 1
 BRACKETS = frozenset("[]()")
+COMMAS = re.compile(r"[0-9],[0-9]")  # of a decimal comma, where something else parts numbers
+APART = re.compile(r"[0-9]\s*;|[0-9]\s+[-+.0-9]")
 LARGEST = float(np.finfo(np.float32).max)
 BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
 
@@ -67,8 +69,8 @@ class Cells:
 
 def missing(cell: Any) -> bool:
     """Tells whether a cell is empty: None, blanks, or a number that is none (NaN)."""
-    if isinstance(cell, float):
-        return cell != cell
+    if isinstance(cell, float | np.floating):
+        return bool(cell != cell)
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
@@ -175,6 +177,11 @@ def signals(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> list[np.n
 
 
 def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
+    if isinstance(cell, str) and COMMAS.search(cell) and APART.search(cell):
+        raise UserError(
+            f"Row {number} of the column {name} has commas within and blanks or semicolons between its numbers: write "
+            "0.12 with a point, or put a blank behind each comma that parts two numbers."
+        )
     try:
         items = [] if missing(cell) else cell.translate(BETWEEN).split() if isinstance(cell, str) else cell
         values = np.asarray(items, np.float64)
@@ -270,6 +277,18 @@ def label_text(cell: Any) -> str:
     return str(cell).strip()
 
 
+def group_names(cells: Sequence[Any]) -> tuple[list[str], bool]:
+    """Returns the group of each row, "" where it has none, and whether some group is spelt in several ways.
+
+    These are one, such as 1 in one file and 1.0 in another; where there are none, groups are called as the cells are.
+    """
+    given = ["" if missing(cell) else str(cell) for cell in cells]
+    texts = [label_text(cell) if name else "" for cell, name in zip(cells, given, strict=True)]
+    others = spellings(filter(None, texts))
+    names = [others.get(text, text) for text in texts]
+    return (names, True) if len(set(names)) < len(set(given)) else (given, False)
+
+
 def by_number(text: str) -> tuple[bool, float, str]:
     """Returns what names of classes are sorted by: numbers come first, by their value."""
     try:
@@ -290,4 +309,9 @@ def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray
                     f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label, "
                     "or what stands for a missing number with --missing."
                 ) from None
+            if np.isinf(found[row, at]):
+                raise UserError(
+                    f"Row {row + 1} of the column {name} has a number that is not finite: give a number for it, or "
+                    "empty the cell, and the row is left out."
+                )
     return found

@@ -126,6 +126,16 @@ class OwnData(Settings, Task):
         return self._content.cut
 
     @property
+    def unknown(self) -> int:
+        """Test sequences with a symbol that no training sequence has."""
+        test = self._content.splits["test"]
+        return int((np.minimum.reduceat(test.x, test.offsets[:-1]) == 0).sum()) if self.apart else 0
+
+    @property
+    def apart(self) -> Mapping[SplitName, Examples] | None:
+        return self._content.apart
+
+    @property
     def shared_groups(self) -> dict[str, int]:
         """Groups with rows in both of two splits, by pair of splits; {} without `group`."""
         return dict(self._content.shared_groups)
@@ -141,10 +151,10 @@ class OwnData(Settings, Task):
 
     @property
     def own_parts(self) -> Mapping[str, Any]:
-        """Hashes of the files, and whether labels that are written in several ways are one class, which they once were
-        not."""
+        """Hashes of the files, and whether labels or groups that are written in several ways are one, which they once
+        were not."""
         files = super().own_parts
-        return {**files, **({"spellings": 1} if spelt_in_several_ways(self, repr(files)) else {})}
+        return {**files, **spelt_in_several_ways(self, repr(files))}
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         """Returns the three splits; warns of what was left out. Raises UserError for files that cannot be used."""

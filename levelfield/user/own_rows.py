@@ -49,7 +49,9 @@ class Content(NamedTuple):
     left_out: int
     cut: int
     spellings: Mapping[str, str]
+    regrouped: bool
     test_groups: np.ndarray | None
+    apart: dict[SplitName, Examples] | None
 
 
 class _Sequences(NamedTuple):
@@ -78,7 +80,7 @@ def content(task: Settings, identity: str) -> Content:
     kept = np.flatnonzero(whole)
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
     of = cells.column(task.group, "--group", task.missing) if task.group else [None] * len(whole)
-    groups = ["" if own_columns.missing(of[i]) else str(of[i]) for i in kept]
+    groups, regrouped = own_columns.group_names([of[i] for i in kept])
     lengths = np.array([len(sequences.rows[i]) for i in kept])
     sequences = sequences._replace(rows=[sequences.rows[i][: task.longest] for i in kept])
     _require_finite(task, sequences, kept)
@@ -87,6 +89,7 @@ def content(task: Settings, identity: str) -> Content:
     split = own_splits.completed(given[kept], keys, shares, task.seed)
     rows, spec = _encoded(sequences, split == "train")
     splits, output = _divided(rows, y[kept], split, names)
+    unknown = sequences.kind == "symbols" and not all(map(np.all, rows))
     shared = own_splits.shared(split.tolist(), groups) if task.group else {}
     skipped = sum(part.skipped for part in parts)
     return Content(
@@ -102,8 +105,10 @@ def content(task: Settings, identity: str) -> Content:
         ),
         shared_groups=shared,
         left_out=int((~whole).sum()) + skipped,
+        apart=_divided(_told_apart(sequences.rows), y[kept], split, names)[0] if unknown else None,
         cut=int((lengths > task.longest).sum()),
         spellings=spellings,
+        regrouped=regrouped,
         test_groups=_numbered_groups([g for g, name in zip(groups, split, strict=True) if name == "test"], task.group),
     )
 
@@ -119,13 +124,16 @@ def _require_finite(task: Settings, sequences: _Sequences, numbers: np.ndarray) 
 
 
 @lru_cache(maxsize=1_024)
-def spelt_in_several_ways(task: Settings, identity: str) -> bool:
-    """Tells whether the labels of some class are, which files that cannot be used have none of. identity: as of
-    `content`."""
+def spelt_in_several_ways(task: Settings, identity: str) -> Mapping[str, int]:
+    """Returns what is: {"spellings": 1} for the labels of some class, {"groups": 1} for some group, or both.
+
+    It is {} for files that cannot be used. identity: as of `content`.
+    """
     try:
-        return bool(content(task, identity).spellings)
+        found = content(task, identity)
     except UserError:
-        return False
+        return {}
+    return {name: 1 for name, each in (("spellings", found.spellings), ("groups", found.regrouped)) if each}
 
 
 def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:
@@ -200,7 +208,9 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
     flat = rows[0].ndim == 1
     if flat and rows[0].dtype.kind in "bui":
         if min(int(row.min(initial=0)) for row in rows) < 0:
-            raise UserError(f"{task.path}: x.npy has symbols below 0: number them from 0 on.")
+            raise UserError(
+                f"{task.path}: x.npy has symbols below 0: number them from 0 on, or save measured numbers as fractions."
+            )
         if (most := max(int(row.max(initial=0)) for row in rows)) >= MOST_NUMBERS:
             raise UserError(
                 f"{task.path}: x.npy has symbols up to {most:,}, where at most {MOST_NUMBERS:,} are taken: number them "
@@ -245,6 +255,7 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
             f"(sets of labels) or --target (numbers); it has {', '.join(cells.columns)}."
         )
     column = cells.column(name, "--label", task.missing)
+    column = [c[0] if isinstance(c, np.ndarray) and c.shape == (1,) else c for c in column]
     own_columns.require_one(column, name)
     if name in classes:
         return _Targets(own_columns.numbered_classes(column, len(classes[name])), classes[name])
@@ -282,6 +293,12 @@ def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray]
     scale = np.where(spread > 0, spread, 1.0)
     channels = seen.shape[1]
     return rows, Signal(channels, tuple(map(float, seen.mean(0, np.float64))), tuple(map(float, scale)))
+
+
+def _told_apart(rows: list[list[str]]) -> list[np.ndarray]:
+    """Returns the symbols of each row as numbers that are the same for no two symbols, of any split."""
+    number: dict[str, int] = {}
+    return [np.array([number.setdefault(symbol, len(number)) for symbol in row], np.int32) for row in rows]
 
 
 def _divided(

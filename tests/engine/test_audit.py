@@ -62,7 +62,7 @@ def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
 ) -> None:
     few_arms(monkeypatch, steps=4)
     found = done(Known("none"), tmp_path)
-    assert words.lead(found).startswith("Nothing is learnable here") and not found.shares
+    assert "Nothing that was tried has a higher accuracy than guessing" in words.lead(found) and not found.shares
     where = auditing.folder(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
     (where / "rule-length.json").unlink()
@@ -88,7 +88,7 @@ def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_ki
     first = levelfield.audit(task, "smoke", without_models=True)
     found = Reading.of(first.rows)
     assert list(found.scores) == ["commonest", "place", "latest 1", "latest 2", "latest 3", "shown"]
-    assert "the one that knows the latest 3 symbols is best" in first.verdict
+    assert "the one that knows the latest 3 symbols is best on validation" in first.verdict
     assert [steps for steps, _ in found.windows] == [1, 2, 3] and found.enough.steps == 3
     where = auditing.folder(task, "smoke", Place(Path("runs"), Path("data")))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
@@ -180,6 +180,26 @@ def test_the_groups_of_an_audit_are_those_of_the_examples_that_it_has(tmp_path: 
     said = [bytes(test.sequence(i)).decode().partition(" of ")[2] or str(-i) for i in range(300)]
     assert len(set(zip(said, groups.tolist(), strict=True))) == len(set(said)) == len(set(groups.tolist()))
     assert auditing.groups_of(replace(task, group=""), base, place) is None
+
+
+def test_equal_inputs_of_the_test_split_are_one_group_and_groups_of_the_users_own_go_first(tmp_path: Path) -> None:
+    rows = [f"text {i // 10},{i % 2},{i // 10 // 5}" for i in range(2_000)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *rows]))
+    task = levelfield.OwnData(str(tmp_path / "a.csv"), text="x", label="y")
+    place = Place(tmp_path / "runs", tmp_path / "data")
+    for given, kind, rows_of_one in ((task, "inputs", 10), (replace(task, group="who"), "groups", 50)):
+        base = audit.seen(given, "minutes")
+        test = base.build(None)["test"]
+        alike = auditing.alike_of(given, base, test, place)
+        assert alike is not None and alike.kind == kind
+        assert set(np.unique(alike.number, return_counts=True)[1].tolist()) == {rows_of_one}
+    (tmp_path / "b.csv").write_text("\n".join(["x,y", *(f"name{i},{i % 2}" for i in range(600))]))
+    names = levelfield.OwnData(str(tmp_path / "b.csv"), symbols="x", label="y")
+    base = audit.seen(names, "minutes")
+    test = base.build(None)["test"]
+    assert not test.x.any() and auditing.alike_of(names, base, test, place) is None, "all words are unknown, and others"
+    alone = Known("none")
+    assert auditing.alike_of(alone, alone, alone.build(None)["test"], place) is None
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_models_trained_for_seconds_say_nothing_of_range() -> None:
     rows = [row | Row(effort="smoke") for row in rows_of(*LOCAL, 1_000, 0)]
     found = Reading.of(rows)
     assert words.lead(found).startswith("Models were trained for seconds only (effort smoke), so that nothing is said")
-    assert "Of the rules, the one that knows counts of single symbols is best: it scores " in words.lead(found)
+    assert "Of the rules, the one that knows counts of single symbols is best on validation: it s" in words.lead(found)
     assert "window" not in words.lead(found) and words.badge(found).text == "not asked at smoke"
 
 
@@ -114,7 +114,7 @@ def test_rules_alone_say_nothing_of_range() -> None:
     found = Reading.of([each | Row(task="mine", effort="minutes") for each in [*facts, *rules]])
     assert words.lead(found) == (
         "No model was trained, so that nothing is said of range. Of the rules, the one that knows counts of single "
-        "symbols is best: it scores 100 % (99 to 100) where guessing scores 50 %."
+        "symbols is best on validation: it scores 100 % (99 to 100) where guessing scores 50 %."
     )
     assert words.badge(found).text == "not asked"
     assert words.paragraph(found).endswith("guessing scores 50 %. In brackets are 95 % intervals over test examples.")
@@ -149,6 +149,52 @@ def test_what_takes_more_than_any_window_is_no_short_range() -> None:
     assert words.badge(found).text == "more than 33 steps"
 
 
+def test_no_badge_says_long_range_where_intervals_lengths_or_little_learnt_leave_it_open() -> None:
+    def said(windows: list[float], free: float, tested: int = 1_000, median: int = 200) -> words.Badge:
+        rows = [r for r in rows_of(windows, free, {"length": 0.5}, tested, 0) if r.get("metric") != "steps"]
+        return words.badge(Reading.of([*rows, row("steps", median, "test", "place=median")]))
+
+    assert said([0.5] * 5, 0.95) == words.Badge("more than 33 steps", words.GREEN)
+    assert said([0.5, 0.6, 0.7, 0.8, 0.84], 0.9, 300) == words.Badge("undecided", words.GREY)
+    assert said([0.5] * 5, 0.95, median=33) == words.Badge("undecided", words.GREY)
+    little = said([0.5] * 5, 0.65)
+    assert little.colour == words.GREY and little.text.startswith("open: best 6")
+
+
+@pytest.mark.parametrize("median", [60, 70])
+def test_an_end_that_is_most_of_a_sequence_is_no_short_range(median: int) -> None:
+    rows = [r for r in rows_of([0.5] * 5, 0.97, {"first 32": 0.97}, 1_000, 0) if r.get("metric") != "steps"]
+    found = Reading.of([*rows, row("steps", median, "test", "place=median")])
+    most = "the first 32 steps (most of a sequence)" in words.lead(found)
+    assert "the first 32 steps" in words.lead(found) and most == (median == 60)
+    assert words.badge(found).colour == (words.BLUE if most else words.RED)
+
+
+@pytest.mark.parametrize(
+    "effort, head", [("smoke", "Models were trained for seconds only (effort smoke). "), ("minutes", "")]
+)
+def test_nothing_learnt_is_said_of_what_was_asked(effort: str, head: str) -> None:
+    rows = [each | Row(effort=effort) for each in rows_of([0.5] * 5, 0.5, {"length": 0.5}, 400, 0)]
+    found, rare = Reading.of(rows), Reading.of([*rows, row("largest_class", 0.9, "test")])
+    assert words.lead(found).startswith(f"{head}Nothing that was tried has a higher accuracy than guessing: ")
+    assert words.badge(found).text == ("not asked at smoke" if head else "nothing learnt")
+    assert "rare" not in words.lead(found)
+    assert words.lead(rare).endswith(" This does not exclude that examples of rare classes can be ranked above others.")
+
+
+def test_test_examples_of_few_groups_say_nothing() -> None:
+    rows = rows_of(*LOCAL, 500, 0)
+    for kind, what in (("equal_groups", "equally large groups"), ("equal_inputs", "equally frequent inputs")):
+        few, more = (Reading.of([*rows, row(kind, amount, "test")]) for amount in (3.2, 34))
+        assert words.lead(few) == (
+            f"Too small to say anything: 500 test examples that amount to 3 {what}, and at least 20 are needed."
+        )
+        assert words.badge(few).text == "too small to say" and "Windows of 9 steps" in words.lead(more)
+        assert f"The test examples amount to 34 {what}, over which intervals are taken." in words.details(more)
+    again = Reading.of([*rows, row("exact_duplicates", 400, at="in=test")])
+    assert "80 % of the test examples repeat another one of them." in words.details(again)
+
+
 def test_what_needs_no_sequence_is_named_by_its_simplest_rule() -> None:
     found = audited([0.9] * 5, 0.9, {"length": 0.9, "1-grams": 0.9})
     assert "Without a sequence model, the length alone already gives" in words.lead(found)
@@ -157,7 +203,10 @@ def test_what_needs_no_sequence_is_named_by_its_simplest_rule() -> None:
 
 def test_nothing_learnable_and_too_little_claim_nothing() -> None:
     for found, sentence in (
-        (audited([0.5] * 5, 0.5, {"length": 0.5}), "Nothing is learnable here"),
+        (
+            audited([0.5] * 5, 0.5, {"length": 0.5}),
+            "Nothing that was tried has a higher accuracy than guessing: the best of 7, ",
+        ),
         (audited(*LOCAL, tested=60), "Too small to say anything: 60"),
     ):
         assert words.lead(found).startswith(sentence) and found.shares == {}
@@ -180,7 +229,11 @@ def test_what_was_cut_is_said_with_every_verdict() -> None:
     facts = [row("cut", 900), *(row("examples", 500, split) for split in ("train", "val", "test"))]
     facts += [row("steps", 64, split, "place=most") for split in ("train", "val", "test")]
     for windows, free, said in (
-        ([0.5] * 5, 0.5, "Nothing is learnable in the first 64 steps, at which sequences were cut, by what was tried"),
+        (
+            [0.5] * 5,
+            0.5,
+            "Nothing that was tried in the first 64 steps, at which sequences were cut, has a higher accuracy",
+        ),
         ([0.5, 0.7, 0.97, 0.97, 0.97], 0.97, "this benchmark, cut at 64 steps, does not measure long range"),
     ):
         found = Reading.of([*rows_of(windows, free, {"length": 0.5}, 500, 0), *facts])
@@ -221,6 +274,19 @@ def test_faults_of_the_data_are_sentences() -> None:
         "windows of up to 16 steps",
     ):
         assert sentence in said
+
+
+def test_what_no_model_can_know_and_what_was_not_used_is_said() -> None:
+    facts = [row("unseen", 0.5, "test"), row("unknown", 300, "test"), row("trained_on", 800, "train")]
+    found = Reading.of([*rows_of(*LOCAL, 500, 0), *facts, row("examples", 9_800, "train")])
+    said = " ".join(words.details(found))
+    assert "50.0 % of the test examples have a class that no training example has" in said
+    assert "300 of 500 test sequences have a symbol that no training sequence has." in said
+    assert "; trained on 800 of 9,800 training examples, and scores are on 500 of" in words.paragraph(found)
+    assert "Training on more than 800 of 9,800 training examples." in words.not_tried(found)
+    whole = Reading.of([*rows_of(*LOCAL, 500, 0), row("trained_on", 800, "train"), row("examples", 800, "train")])
+    assert "trained on" not in words.paragraph(whole) and "Training on" not in " ".join(words.not_tried(whole))
+    assert words.lead(audited(*LOCAL, tested=1)).startswith("Too small to say anything: 1 test example, and")
 
 
 def test_a_single_fault_is_said_in_the_singular() -> None:

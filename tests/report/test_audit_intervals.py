@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from levelfield.report.audit import shares
-from levelfield.report.audit.shares import FREE, WINDOW, Scored, findings
+from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.shares import FREE, RULE, WINDOW, Scored, findings
 from levelfield.report.stats import SHARE, summarise
 
 TESTED, AUDITS = 120, 150
@@ -93,6 +94,49 @@ def test_examples_of_one_group_are_not_as_many_independent_ones() -> None:
             found = {r.get("metric"): r.get("value", 0.0) for r in findings([arm], np.full(400, 0.5), given)}
             held[name] += found["score_low"] <= 0.7 * 0.95 + 0.3 * 0.05 <= found["score_high"]
     assert held["grouped"] >= 90 and held["alone"] <= 65
+
+
+def test_answers_that_are_all_alike_are_no_surer_than_their_groups() -> None:
+    """Twenty-five patients of 80 rows, all wrong: their interval is that of 25 rows."""
+    arm = Scored("s4", FREE, 1.0, np.zeros((1, 2_000), np.float32))
+    rows = findings([arm], np.full(2_000, 0.5), np.repeat(np.arange(25), 80))
+    found = {row.get("metric"): row.get("value", 0.0) for row in rows}
+    known = summarise([0.0], SHARE, examples=25)
+    assert known is not None and known.test is not None and 100 * found["score_high"] == pytest.approx(known.test[1])
+
+
+@pytest.mark.parametrize("inputs, copies", [(6, 40), (30, 6), (60, 4)])
+def test_repeated_inputs_pass_for_something_as_rarely_as_said(
+    inputs: int, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The label of each input is a coin, and so is each rule's answer: of 60 audits fewer than three learn something.
+    Of each copy as an example of its own up to one in five does."""
+    monkeypatch.setattr(shares, "DRAWS", 400)
+    own, learnt = np.repeat(np.arange(inputs), copies), 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        label = rng.integers(2, size=inputs)
+        right = [(rng.integers(2, size=inputs) == label)[own] for _ in range(12)]
+        arms = [Scored(f"{i}", FREE, rng.random(), each[None].astype(float)) for i, each in enumerate(right)]
+        common = (label == (label.mean() > 0.5))[own].astype(float)
+        rows = findings(arms, np.full(len(own), 0.5), own, common)
+        learnt += sum(row.get("value", 0.0) for row in rows if row.get("metric") == "learnable")
+    assert learnt < 3
+
+
+def test_the_best_rule_is_chosen_where_its_interval_is_not_made() -> None:
+    """Of twelve rules that are right about 60 of 100, the one that is best on 200 test examples is too good in one
+    audit of five; the one that is best on validation is not."""
+    held = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        hard, names = rng.random(200), [f"first {k}" for k in range(1, 13)]
+        own = [np.where(rng.random(200) < 0.5, hard, rng.random(200)) < 0.6 for _ in names]
+        arms = [Scored(n, RULE, rng.normal(), o[None].astype(float)) for n, o in zip(names, own, strict=True)]
+        found = Reading.of(findings(arms, np.full(200, 0.5)))
+        best = found.scores[found.best_rule()]
+        held += best.low <= 0.6 <= best.high
+    assert held >= 184
 
 
 def test_of_two_grouped_arms_the_share_is_as_uncertain_as_its_groups() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from levelfield import OwnData
+from levelfield.data.audit.facts import facts
 from levelfield.spec import Signal, UserError, describe, digest
 from levelfield.user import own_columns, own_files, own_rows
 
@@ -251,3 +252,82 @@ def test_the_first_line_is_read_with_care(tmp_path: Path) -> None:
     rows = [row.replace(",", "\t") for row in ROWS]
     named = table(tmp_path / "a.tsv", rows, "said, as it is, whole\ty")
     assert OwnData(named, text="said, as it is, whole", label="y").classes == ("0", "1")
+
+
+def test_words_that_training_does_not_have_make_no_inputs_equal(tmp_path: Path) -> None:
+    """Three hundred names of one word each; every other one has the label of two."""
+    own = OwnData(table(tmp_path / "a.csv", [f"name{i},{i % 2}" for i in range(300)]), symbols="x", label="y")
+    splits = own.build(None)
+    assert own.unknown == len(splits["test"]) > 30 and not splits["test"].x.any()
+    found = {(row.get("metric"), row.get("at")): row.get("value") for row in facts(own, splits)}
+    assert not any(v for (metric, _), v in found.items() if metric in ("contradictions", "exact_duplicates", "leaked"))
+    assert not any(v for (metric, _), v in found.items() if metric == "near_duplicates")
+    known = OwnData(
+        table(tmp_path / "b.csv", [f"a {'b ' * (i + 1)},{i % 2}" for i in range(30)]), symbols="x", label="y"
+    )
+    assert known.apart is None and known.unknown == 0
+
+
+@pytest.mark.parametrize(
+    "spelt, groups", [(("{}", "{}.0"), 50), (("p{}", " p{}"), 50), (("p{}", "p{} "), 50), (("p{}", "q{}"), 100)]
+)
+def test_a_group_that_is_spelt_in_two_ways_is_one(tmp_path: Path, spelt: tuple[str, str], groups: int) -> None:
+    rows = [
+        f"text {i},{i % 2},{s.format(i % 50)},{p}"
+        for s, p in zip(spelt, ("train", "test"), strict=True)
+        for i in range(100)
+    ]
+    own = OwnData(table(tmp_path / "a.csv", rows, "x,y,g,s"), text="x", label="y", group="g", split="s")
+    assert own.shared_groups["train+test"] + own.shared_groups["val+test"] == 100 - groups
+    assert ("groups" in own.own_parts) == (groups == 50)
+
+
+def test_classes_without_a_training_row_are_a_fact(tmp_path: Path) -> None:
+    rows = [f"text {i},{i % 2},train" for i in range(40)] + [f"other {i},{i % 4},test" for i in range(40)]
+    own = OwnData(table(tmp_path / "a.csv", rows, "x,y,s"), text="x", label="y", split="s")
+    with pytest.warns(UserWarning, match="2 of 4 classes have no row to train on"):
+        splits = own.build(None)
+    assert [row.get("value") for row in facts(own, splits) if row.get("metric") == "unseen"] == [0.5]
+    several = [f"text {i},A;B,train" if i % 2 else f"text {i},A,train" for i in range(40)]
+    several += [f"other {i},{'A;C' if i % 4 else 'B'},test" for i in range(40)]
+    sets = OwnData(table(tmp_path / "b.csv", several, "x,y,s"), text="x", labels=("y",), split="s")
+    with pytest.warns(UserWarning, match="1 of 3 labels have no row to train on"):
+        splits = sets.build(None)
+    assert [row.get("value") for row in facts(sets, splits) if row.get("metric") == "unseen"] == [0.75]
+
+
+@pytest.mark.parametrize("cell", ["0,12 -1,30 2,5", "0,12;-1,30", "0,1\t0,2"])
+def test_decimal_commas_are_no_two_numbers(cell: str) -> None:
+    with pytest.raises(UserError, match=r"Row 2 of the column ecg has commas within .*: write 0\.12 with a point"):
+        own_columns.signals([["0.1 0.2", cell]], ["ecg"])
+
+
+@pytest.mark.parametrize("cell", ["[0.1,0.2,3]", "1,2,3", "1, 2; 3", "0.1, -2"])
+def test_commas_that_part_numbers_part_them(cell: str) -> None:
+    (found,) = own_columns.signals([[cell]], ["ecg"])
+    assert found is not None and len(found) == cell.count(",") + cell.count(";") + 1
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_labels_that_are_no_number_in_an_array_are_left_out(tmp_path: Path, kind: str) -> None:
+    y = np.array([np.nan, *([0, 1] * 20)], kind)
+    own = OwnData(arrays(tmp_path / "a", x=np.tile(np.arange(41)[:, None], 5), y=y), label="y")
+    assert own.left_out == 1 and own.classes == ("0", "1")
+
+
+def test_labels_in_a_column_of_an_array_are_one_each(tmp_path: Path) -> None:
+    own = OwnData(arrays(tmp_path / "a", x=np.tile(np.arange(40)[:, None], 5), y=np.arange(40)[:, None] % 2))
+    assert own.classes == ("0", "1")
+
+
+def test_a_waveform_of_whole_numbers_is_told_from_symbols(tmp_path: Path) -> None:
+    wave = np.tile(np.arange(-20, 20)[:, None], 5)
+    with pytest.raises(UserError, match="below 0: number them from 0 on, or save measured numbers as fractions"):
+        _ = OwnData(arrays(tmp_path / "a", x=wave, y=np.arange(40) % 2)).input
+
+
+@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999"])
+def test_a_target_that_is_not_finite_is_refused_by_its_row(tmp_path: Path, cell: str) -> None:
+    rows = [*(f"text {i},{i}" for i in range(40)), f"text,{cell}"]
+    with pytest.raises(UserError, match="Row 41 of the column y has a number that is not finite"):
+        _ = OwnData(table(tmp_path / "a.csv", rows), text="x", target=("y",)).output

@@ -46,7 +46,9 @@ def facts(
         yield _row("near_duplicates", "all", count, f"in={pair}")
     if card.found.unjudged:
         yield _row("not_compared", "all", card.found.unjudged)
-    yield _row("leaked", "test", leaked(splits), n=len(splits["test"]))
+    yield _row("leaked", "test", leaked(task.apart or splits), n=len(splits["test"]))
+    if share := unseen(task, splits):
+        yield _row("unseen", "test", share, n=len(splits["test"]))
     yield _row("contradictions", "all", card.found.conflicts)
     for pair, count in (groups or {}).items():
         yield _row("shared_groups", "all", count, f"in={pair}")
@@ -60,6 +62,14 @@ def leaked(splits: Mapping[SplitName, Examples]) -> float:
     train, test = (duplicates.hashed(splits[name], splits[name].documents) for name in ("train", "test"))
     known = set(train.tolist())
     return float(np.mean([key in known for key in test.tolist()]))
+
+
+def unseen(task: Task, splits: Mapping[SplitName, Examples]) -> float:
+    """Returns the share of test examples with a class, or a label of several, that no training example has."""
+    train, test = (np.asarray(splits[name].y) for name in ("train", "test"))
+    if isinstance(task.output, LabelSet):
+        return float(np.mean((test[:, ~(train > 0).any(0)] > 0).any(1)))
+    return float(np.mean(~np.isin(test, train))) if isinstance(task.output, Label) else 0.0
 
 
 def _row(metric: str, split: str, value: float, at: str = "", n: int = 0) -> Row:

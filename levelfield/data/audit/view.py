@@ -93,6 +93,11 @@ class View(Task):
     def chance(self) -> float:
         return self.of.chance
 
+    @property
+    def apart(self) -> Mapping[SplitName, Examples] | None:
+        whole = self.of.apart
+        return whole and {split: self.shown(whole[split], split) for split in SPLITS}
+
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         """Builds the other task, and shows it as this view has it; warns of nothing, as preparing the other does."""
         with warnings.catch_warnings():

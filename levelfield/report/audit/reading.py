@@ -11,21 +11,25 @@ them are full of links there, and plain text anywhere else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from levelfield.report.audit.shares import FEWEST, FREE, RULE, WINDOW
+from levelfield.report.audit.shares import FEWEST, FEWEST_GROUPS, FREE, RULE, WINDOW
 from levelfield.report.links import marked
 from levelfield.report.plain_lists import anchor_of
 from levelfield.spec import SPLITS, Row
 
 GRAMS = "-grams"  # how the names of rules end that count runs of so many symbols
+PLACES, SHOWN = "positions", "shown"
+FAR = (PLACES, SHOWN)  # rules that may know what is far away
 LATEST = "latest "  # how those begin that know so many symbols, up to that of the step with an answer
 MOST = 0.95  # share that counts as all
 NEAR = 0.8  # share that a model which sees everything needs, for windows to be compared with it
 Key = tuple[str, str, str]
 """A fact: metric, split, place."""
+ALIKE = {"equal_groups": "equally large groups", "equal_inputs": "equally frequent inputs"}
+"""What test examples have in common, of which a fact says how many they amount to."""
 GUESSING, LEARNABLE = ("guessing", "test", ""), ("learnable", "test", "")
 
 
@@ -66,8 +70,8 @@ class Reading:
     """What the rows of one audit say.
 
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
-    nothing is learnable. reference: the arm that is best on validation. anchors: where a page has the rows of facts, of
-    guessing and of what is learnable.
+    nothing is learnable. validation: the mean score of each arm there. reference: the arm that is best on validation.
+    anchors: where a page has the rows of facts, of guessing and of what is learnable.
     """
 
     task: str
@@ -75,6 +79,7 @@ class Reading:
     facts: Mapping[Key, float]
     scores: Mapping[str, Number]
     shares: Mapping[str, Number]
+    validation: Mapping[str, float]
     guessing: float
     tested: int
     learnable: bool
@@ -96,6 +101,7 @@ class Reading:
             facts={key: row.get("value", 0.0) for key, row in facts.items()},
             scores=_numbers(rows, "score"),
             shares=_numbers(rows, "share"),
+            validation={_model(row): row.get("value", 0.0) for row in rows if row.get("metric") == "validation"},
             guessing=guessing.get("value", 0.0),
             tested=learnable.get("n", 0),
             learnable=bool(learnable.get("value")),
@@ -139,8 +145,13 @@ class Reading:
 
     @property
     def too_small(self) -> bool:
-        """Whether there are too few test examples for any claim."""
-        return self.tested < FEWEST
+        """Whether there are too few test examples, or of too few groups, for any claim."""
+        return self.tested < FEWEST or (bool(self.alike) and self.fact(self.alike, "test") < FEWEST_GROUPS)
+
+    @property
+    def alike(self) -> str:
+        """The fact that says to how many groups or inputs the test examples amount; "" where each stands by itself."""
+        return next((name for name in ALIKE if (name, "test", "") in self.facts), "")
 
     @property
     def cut(self) -> float:
@@ -200,10 +211,32 @@ class Reading:
         rules = self.of_kind(RULE)
         return next((name for name, share in rules.items() if share.value >= MOST and share.low >= 0.8), "")
 
+    def best_rule(self, among: Collection[str] = ()) -> str:
+        """Returns the rule that is best on validation, of all or of some, so that its score and its interval on test
+        are those of no choice; "" where there is none."""
+        rules = [name for name, number in self.scores.items() if number.kind == RULE and (not among or name in among)]
+        return max(rules, key=lambda name: self.validation.get(name, self.scores[name].value), default="")
+
+    @property
+    def beyond(self) -> bool:
+        """Whether no window has MOST, by intervals as well, where most sequences are longer than the widest one."""
+        lacking = max((share.high for _, share in self.windows), default=math.inf) < MOST
+        return lacking and self.fact("steps", "test", "median") > self.widest
+
+    def far(self, rule: str) -> bool:
+        """Whether a rule may know what is far away: the places of steps, or half of a sequence from one end."""
+        return rule in FAR or 2 * _end(rule) >= (self.fact("steps", "test", "median") or math.inf)
+
     @property
     def widest(self) -> float:
         """Steps of the widest window that was tried."""
         return max((float(share.place) for share in self.scores.values() if share.kind == WINDOW), default=0)
+
+
+def _end(rule: str) -> int:
+    """Returns how many first or last steps of a sequence a rule knows; 0 where it is none of these."""
+    end, _, steps = rule.partition(" ")
+    return int(steps) if end in ("first", "last") else 0
 
 
 def width(rule: str) -> int:
@@ -218,10 +251,14 @@ def _key(row: Row) -> Key:
     return row.get("metric", ""), row.get("split", ""), row.get("at", "").partition("=")[2]
 
 
+def _model(row: Row) -> str:
+    return row.get("model", "")
+
+
 def _numbers(rows: Iterable[Row], metric: str) -> dict[str, Number]:
     found: dict[str, dict[str, Row]] = {}
     for row in rows:
-        name, kind = row.get("model", ""), row.get("metric", "")
+        name, kind = _model(row), row.get("metric", "")
         if kind in (metric, f"{metric}_low", f"{metric}_high") and "at" in row:
             found.setdefault(name, {})[kind] = row
     return {name: _number(each[metric], each[f"{metric}_low"], each[f"{metric}_high"]) for name, each in found.items()}

@@ -8,7 +8,8 @@ for all arms together, and Welch's over the seeds of the arm and of the referenc
 bootstrap over two or three is narrower, and held the truth in 72 and 77 of 100 simulations. Whether anything is
 learnable is decided first, at 1 %, by what the trained weights score on test examples drawn anew. Nothing has a share
 where it is not. Of examples that come in groups, such as those of one patient, whole groups are drawn anew, and a score
-counts as one of so many fewer examples as its groups make it less certain.
+counts as one of so many fewer examples as its groups make it less certain. Of fewer than some twenty groups no such
+interval is wide enough, so that nothing is learnable there.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import numpy as np
 from levelfield.report.decisions import SPAN, Contrast, Seeds
 from levelfield.report.stats import SHARE, summarise
 from levelfield.spec import Row
-from levelfield.spec.groups import design_effect
+from levelfield.spec.groups import design_effect, equal_groups
 
 DRAWS = 1_000
 LEARNT = 0.01  # how often nothing may pass for something, two-sided
 FEWEST = 100  # test examples below which nothing is claimed
+FEWEST_GROUPS = 20  # equally large groups of test examples below which nothing is claimed
 
 RULE, WINDOW, FREE, DISORDERED = "rule", "window", "free", "disordered"
 
@@ -50,16 +52,18 @@ def findings(
 ) -> list[Row]:
     """Returns rows of every arm: score and share, each with `_low` and `_high`; and of what is learnable.
 
-    floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, (N,); None where
-    each stands by itself. constant: the scores of the one answer that is right most often on these very examples, (N,),
-    which what is learnable has to be above as well, since a model that has learnt nothing may happen to give it.
+    floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, such as those
+    with the same input, (N,); None where each stands by itself. constant: the scores of the one answer that is right
+    most often on these very examples, (N,), which what is learnable has to be above as well, since a model that has
+    learnt nothing may happen to give it.
     """
     reference = max(arms, key=lambda arm: arm.validation)
     count = len(floor)
     _, own = np.unique(np.arange(count) if groups is None else groups, return_inverse=True)
     rows = [_row("guessing", "score", float(floor.mean()), count)]
     drawn = _Drawn.of(arms, floor, own)
-    learnt = count >= FEWEST and all(drawn.above(reference, rival) for rival in (floor, constant) if rival is not None)
+    enough = count >= FEWEST and equal_groups(own) >= FEWEST_GROUPS
+    learnt = enough and all(drawn.above(reference, rival) for rival in (floor, constant) if rival is not None)
     rows.append(_row(reference.name, "learnable", float(learnt), count))
     for arm in arms:
         at = f"{arm.kind}={arm.place or arm.name}"

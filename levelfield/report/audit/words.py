@@ -17,8 +17,20 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.reading import GRAMS, GUESSING, LEARNABLE, MOST, Number, Reading, width
-from levelfield.report.audit.shares import DISORDERED, FEWEST, FREE, RULE
+from levelfield.report.audit.faults import amount, faults
+from levelfield.report.audit.reading import (
+    FAR,
+    GRAMS,
+    GUESSING,
+    LEARNABLE,
+    MOST,
+    PLACES,
+    SHOWN,
+    Number,
+    Reading,
+    width,
+)
+from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -26,10 +38,8 @@ HALF = 0.5  # the least that the model to be shuffled must have learnt, and the 
 NEARLY = 0.9  # the least that the reference must have learnt for a claim about the benchmark as a whole
 QUICK = "smoke"  # the effort at which models are trained for seconds, so that nothing is said of range
 GREY, RED, GREEN, BROWN, BLUE = "#6a6d72", "#a3203a", "#2c7a3f", "#a35200", "#0b5ea8"  # of badges
-LEAK = 0.01  # share of test examples from which a leak is part of the verdict
+COMMON = 0.8  # share of one class from which being no more often right than guessing says little of the others
 
-PLACES, SHOWN = "positions", "shown"
-FAR = (PLACES, SHOWN)  # rules that may know what is far away
 RULES = {
     "length": "the length alone",
     PLACES: "each step with its place",
@@ -56,17 +66,29 @@ def lead(found: Reading) -> str:
     """Returns the verdict in one sentence or two."""
     if found.too_small:
         tested = found.led(f"{found.tested}", *LEARNABLE)
-        return f"Too small to say anything: {tested} test examples, and at least {FEWEST} are needed."
+        head = f"Too small to say anything: {tested} test {'example' if found.tested == 1 else 'examples'}"
+        if found.tested < FEWEST:
+            return f"{head}, and at least {FEWEST} are needed."
+        return f"{head} that amount to {amount(found)}, and at least {FEWEST_GROUPS} are needed."
     if not found.learnable:
-        where = f"in the first {found.longest:,.0f} steps, at which sequences were cut," if found.cut else "here"
-        return (
-            f"Nothing is learnable {where} by what was tried: the best of {len(found.scores)}, "
-            f"{_arm(found.reference)}, scores {_score(found, found.scores[found.reference])} where guessing scores "
-            f"{_guessing(found)}."
-        )
+        return f"{'' if _asked(found) else f'{_untrained(found)}. '}{_nothing(found)}"
     if not _asked(found):
         return _tried_out(found)
     return f"{_local(found)}{_trivial(found)}{_level(found)}"
+
+
+def _nothing(found: Reading) -> str:
+    """What there is to say where nothing that was tried is better than guessing."""
+    where = f" in the first {found.longest:,.0f} steps, at which sequences were cut," if found.cut else ""
+    better = f"higher {found.metric}" if found.in_percent else "lower squared error"
+    said = (
+        f"Nothing that was tried{where} has a {better} than guessing: the best of {len(found.scores)}, "
+        f"{_arm(found, found.reference)}, scores {_score(found, found.scores[found.reference])} where guessing scores "
+        f"{_guessing(found)}."
+    )
+    if found.fact("largest_class", "test") < COMMON:
+        return said
+    return f"{said} This does not exclude that examples of rare classes can be ranked above others."
 
 
 def _asked(found: Reading) -> bool:
@@ -76,24 +98,26 @@ def _asked(found: Reading) -> bool:
 
 def _tried_out(found: Reading) -> str:
     """What there is to say where models were trained for seconds or not at all: what rules have."""
-    trained = f"Models were trained for seconds only (effort {QUICK})" if found.trained else "No model was trained"
-    head = f"{trained}, so that nothing is said of range."
-    rules = {name: number for name, number in found.scores.items() if number.kind == RULE}
-    if not rules:
+    head, best = f"{_untrained(found)}, so that nothing is said of range.", found.best_rule()
+    if not best:
         return head
-    best = max(rules, key=lambda name: rules[name].value)
-    return f"{head} Of the rules, the one that knows {rule_words(best)} is best: it {_scores(found, best)}."
+    chosen = f"the one that knows {_known(found, best)} is best on validation"
+    return f"{head} Of the rules, {chosen}: it {_scores(found, best)}."
+
+
+def _untrained(found: Reading) -> str:
+    return f"Models were trained for seconds only (effort {QUICK})" if found.trained else "No model was trained"
 
 
 def _local(found: Reading) -> str:
     """What windows have."""
     enough, windows = found.enough, found.windows
     if not windows:
-        return f"{_arm(found.reference)} learns this best."
+        return f"{_arm(found, found.reference)} learns this best."
     if math.isinf(enough.steps):
         most = max((share for _, share in windows), key=lambda share: share.value)
         head = f"Windows of up to {found.widest:.0f} steps give at most {most.percent()} of what a model learns here"
-        return f"{head}; {_arm(found.reference)} learnt the rest." if most.high < MOST else f"{head}."
+        return f"{head}; {_arm(found, found.reference)} learnt the rest." if most.high < MOST else f"{head}."
     share, head = found.narrowest, _enough(found)
     if share.low < SURE:
         return f"{head}, an interval too wide for a claim."
@@ -112,7 +136,7 @@ def _enough(found: Reading) -> str:
     pooled = "" if found.at_steps else ", pooled over the whole sequence,"
     steps = f"{_steps(found.enough.steps)}{pooled}"
     if _is_reference(found):
-        rule = f", {_arm(found.reference)}," if found.shares[found.reference].kind == RULE else ""
+        rule = f", {_arm(found, found.reference)}," if found.shares[found.reference].kind == RULE else ""
         return f"The best that was tried{rule} sees no more than windows of {steps.removesuffix(',')}"
     return f"Windows of {steps} give {found.narrowest.percent()} of what a model learns here"
 
@@ -124,7 +148,7 @@ def _is_reference(found: Reading) -> bool:
 
 def _level(found: Reading) -> str:
     """How much was learnt at all, and what follows where that is little."""
-    head = f" The best, {_arm(found.reference)}, {_scores(found, found.reference)}"
+    head = f" The best, {_arm(found, found.reference)}, {_scores(found, found.reference)}"
     if _is_reference(found):
         head = f" It {_scores(found, found.reference)}"
         head += "; no sequence model was better" if found.simplest == found.reference else ""
@@ -148,15 +172,15 @@ def _scores(found: Reading, arm: str) -> str:
 def claims(found: Reading) -> bool:
     """Whether windows say something of the task: half of it was learnt, and what sees everything learnt as much as they
     did, or more."""
-    beyond = math.isinf(found.enough.steps)
-    return found.learnable and found.learnt >= HALF and (beyond or found.matched)
+    local = math.isfinite(found.enough.steps) and found.matched
+    return found.learnable and found.learnt >= HALF and (local or found.beyond)
 
 
 def _trivial(found: Reading) -> str:
     """What needs no sequence model."""
     if not found.simplest:
         return ""
-    rule, share = rule_words(found.simplest), found.shares[found.simplest].percent()
+    rule, share = _known(found, found.simplest), found.shares[found.simplest].percent()
     if found.simplest == found.reference:
         return "" if _is_reference(found) else f" No sequence model was better than the rule that knows {rule}."
     return f" Without a sequence model, {rule} already {_verb(found.simplest)} {share} of it."
@@ -170,7 +194,7 @@ def _verb(rule: str) -> str:
 def details(found: Reading) -> list[str]:
     """Returns what else was found, a sentence each."""
     trained = [*_window_interval(found), *_order(found)] if _asked(found) else []
-    return [*trained, *_faults(found), *_proved(found)]
+    return [*trained, *faults(found), *_proved(found)]
 
 
 def _window_interval(found: Reading) -> Iterator[str]:
@@ -195,44 +219,12 @@ def _order(found: Reading) -> Iterator[str]:
             yield f"Shuffled within blocks of {name[6:]} steps, {_left(share)}."
         if name.startswith("across"):
             yield f"With blocks of {name[6:]} steps shuffled whole, {_left(share)}."
-    rules = found.of_kind(RULE)
-    if rules and not found.simplest:
-        best = max(rules, key=lambda name: rules[name].value)
-        yield f"The best rule without a sequence model knows {rule_words(best)}: {rules[best].percent()}."
+    if found.shares and not found.simplest and (best := found.best_rule()):
+        yield f"The best rule without a sequence model knows {_known(found, best)}: {found.shares[best].percent()}."
 
 
 def _left(share: Number) -> str:
     return f"{share.percent()} is left" if share.high > 0 else "nothing is left"
-
-
-def _faults(found: Reading) -> Iterator[str]:
-    leaked = found.fact("leaked", "test")
-    if leaked >= LEAK:
-        share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
-        yield f"{share} of the test examples are in the training split too, which can inflate scores."
-    near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
-    if near - leaked >= LEAK:
-        share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
-        yield f"{share} of the test examples have a near duplicate in the training split."
-    if short := found.fact("not_compared"):
-        examples = f"{found.led(f'{short:,.0f}', 'not_compared')} {'example has' if short == 1 else 'examples have'}"
-        yield f"{examples} too few steps to tell near duplicates from chance, so that only exact ones were counted."
-    if conflicts := found.fact("contradictions"):
-        inputs = "input comes" if conflicts == 1 else "inputs come"
-        yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} {inputs} with different labels."
-    for (metric, split, pair), count in found.facts.items():
-        if metric == "shared_groups" and count:
-            both = pair.replace("+", " and ")
-            groups = found.led(f"{count:,.0f}", metric, split, pair)
-            have = "group has" if count == 1 else "groups have"
-            yield f"{groups} {have} rows in both {both}: a score there is no score on new groups."
-    if left := found.fact("left_out"):
-        rows, were = ("row", "was") if left == 1 else ("rows", "were")
-        yield f"{found.led(f'{left:,.0f}', 'left_out')} {rows} without input or label, or broken, {were} left out."
-    if cut := found.cut:
-        whole = sum(found.fact("examples", split) for split in SPLITS)
-        counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences {'was' if cut == 1 else 'were'} cut"
-        yield f"{counts} at {found.longest:,.0f} steps, and what follows was not read: --longest keeps more."
 
 
 def _proved(found: Reading) -> Iterator[str]:
@@ -249,27 +241,37 @@ def not_tried(found: Reading) -> list[str]:
     free = [name for name, number in found.scores.items() if number.kind == FREE]
     labels = "Whether labels are right, and whether the data are what they are said to be."
     unread = [f"Whatever sequences have after the first {found.longest:,.0f} steps."] if found.cut else []
+    trained_on = _trained_on(found)
+    fewer = [f"Training on more than {trained_on} training examples."] if trained_on else []
     of = f"; a share is one of what {'was learnt here' if found.trained else 'the best rule has'}."
     end = of if found.shares else "."
     if not found.trained:
-        return [f"Any model that reads the order of steps{end}", *unread, labels]
+        return [f"Any model that reads the order of steps{end}", *fewer, *unread, labels]
     return [
         f"Larger models, tuned recipes, pretraining, and more steps than the effort ({found.effort}) affords, by which "
         f"more may be learnt, and from further away{end}",
         f"Windows above {found.widest:.0f} steps, augmentation, architectures other than convolutions and "
         f"{' and '.join(free) or 'rules'}.",
+        *fewer,
         *unread,
         labels,
     ]
+
+
+def _trained_on(found: Reading) -> str:
+    """How many of the training examples were used; "" where all were."""
+    used, whole = found.fact("trained_on", "train"), found.fact("examples", "train")
+    return f"{found.led(f'{used:,.0f}', 'trained_on', 'train')} of {whole:,.0f}" if 0 < used < whole else ""
 
 
 def paragraph(found: Reading) -> str:
     """Returns a paragraph for a datasheet or a model card."""
     sizes = ", ".join(f"{found.fact('examples', split):,.0f} {split}" for split in SPLITS)
     steps = found.fact("steps", "test", "median")
+    used = f"trained on {part} training examples, and " if (part := _trained_on(found)) else ""
     head = (
-        f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; scores are on "
-        f"{found.tested:,} of the test examples)."
+        f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; {used}"
+        f"scores are on {found.tested:,} of the test examples)."
     )
     return " ".join([head, lead(found), *details(found), *([] if found.too_small else _read_as(found))])
 
@@ -299,19 +301,21 @@ def badge(found: Reading) -> Badge:
     enough, proved = found.enough, found.fact("certified_range")
     if found.too_small:
         return Badge("too small to say", GREY)
-    if not found.learnable:
-        return Badge("nothing learnt", GREY)
     if not _asked(found):
         return Badge(f"not asked at {QUICK}" if found.trained else "not asked", GREY)
+    if not found.learnable:
+        return Badge("nothing learnt", GREY)
     if math.isinf(enough.steps) and proved:
         return Badge(f"more than {proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
         return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
     if found.simplest and not width(found.simplest):
-        given = f"{100 * found.shares[found.simplest].value:.0f} % from {rule_words(found.simplest)}"
-        return Badge(given, BLUE) if found.simplest in FAR else Badge(f"no: {given}", RED)
+        given = f"{100 * found.shares[found.simplest].value:.0f} % from {_known(found, found.simplest)}"
+        return Badge(given, BLUE) if found.far(found.simplest) else Badge(f"no: {given}", RED)
+    if found.learnt < HALF:
+        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
     if math.isinf(enough.steps):
-        return Badge(f"more than {found.widest:.0f} steps", GREEN)
+        return Badge(f"more than {found.widest:.0f} steps", GREEN) if found.beyond else Badge("undecided", GREY)
     local = 2 * enough.steps < found.fact("steps", "test", "median")
     if found.narrowest.low < SURE or (local and not found.matched):
         return Badge("undecided", GREY)
@@ -347,10 +351,17 @@ def _width(text: str) -> int:
     return 12 + round(6.3 * len(text))
 
 
-def _arm(name: str) -> str:
+def _arm(found: Reading, name: str) -> str:
     if name.startswith("window"):
         return f"windows of {_steps(float(name.removeprefix('window')))}"
-    return f"the rule that knows {rule_words(name)}" if name in RULES or name.endswith(GRAMS) or " " in name else name
+    rule = name in RULES or name.endswith(GRAMS) or " " in name
+    return f"the rule that knows {_known(found, name)}" if rule else name
+
+
+def _known(found: Reading, rule: str) -> str:
+    """What a rule knows, and whether that is most of a sequence."""
+    most = " (most of a sequence)" if found.far(rule) and rule not in FAR else ""
+    return f"{rule_words(rule)}{most}"
 
 
 def _score(found: Reading, number: Number) -> str:

@@ -1,0 +1,62 @@
+"""Says of an audit's data what is repeated, leaks, contradicts itself, or was left out, a sentence each.
+
+list(faults(found))     # ["12 % of the test examples are in the training split too, which can inflate scores."]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from levelfield.report.audit.reading import ALIKE, Reading
+from levelfield.spec import SPLITS
+
+LEAK = 0.01  # share of test examples from which a leak is part of the verdict
+
+
+def amount(found: Reading) -> str:
+    """Returns how many groups or inputs the test examples amount to, such as "34 equally large groups"."""
+    amount = found.fact(found.alike, "test")
+    return f"{found.led(f'{amount:,.0f}', found.alike, 'test')} {ALIKE[found.alike]}"
+
+
+def faults(found: Reading) -> Iterator[str]:
+    """Yields what makes scores worth less than they seem, a sentence each."""
+    again = found.fact("exact_duplicates", "all", "test") / max(1.0, found.fact("examples", "test"))
+    if again >= LEAK:
+        share = found.led(f"{100 * again:.0f} %", "exact_duplicates", place="test")
+        yield f"{share} of the test examples repeat another one of them."
+    if found.alike and not found.too_small and found.fact(found.alike, "test") < (1 - LEAK) * found.tested:
+        yield f"The test examples amount to {amount(found)}, over which intervals are taken."
+    if unseen := found.fact("unseen", "test"):
+        share = found.led(f"{100 * unseen:.1f} %", "unseen", "test")
+        yield f"{share} of the test examples have a class that no training example has, which no model can know."
+    if unknown := found.fact("unknown", "test"):
+        some = f"{found.led(f'{unknown:,.0f}', 'unknown', 'test')} of {found.fact('examples', 'test'):,.0f}"
+        yield f"{some} test sequences have a symbol that no training sequence has."
+    leaked = found.fact("leaked", "test")
+    if leaked >= LEAK:
+        share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
+        yield f"{share} of the test examples are in the training split too, which can inflate scores."
+    near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
+    if near - leaked >= LEAK:
+        share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
+        yield f"{share} of the test examples have a near duplicate in the training split."
+    if short := found.fact("not_compared"):
+        examples = f"{found.led(f'{short:,.0f}', 'not_compared')} {'example has' if short == 1 else 'examples have'}"
+        yield f"{examples} too few steps to tell near duplicates from chance, so that only exact ones were counted."
+    if conflicts := found.fact("contradictions"):
+        inputs = "input comes" if conflicts == 1 else "inputs come"
+        yield f"{found.led(f'{conflicts:,.0f}', 'contradictions')} {inputs} with different labels."
+    for (metric, split, pair), count in found.facts.items():
+        if metric == "shared_groups" and count:
+            both = pair.replace("+", " and ")
+            groups = found.led(f"{count:,.0f}", metric, split, pair)
+            have = "group has" if count == 1 else "groups have"
+            yield f"{groups} {have} rows in both {both}: a score there is no score on new groups."
+    if left := found.fact("left_out"):
+        rows, were = ("row", "was") if left == 1 else ("rows", "were")
+        yield f"{found.led(f'{left:,.0f}', 'left_out')} {rows} without input or label, or broken, {were} left out."
+    if cut := found.cut:
+        whole = sum(found.fact("examples", split) for split in SPLITS)
+        counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences {'was' if cut == 1 else 'were'} cut"
+        yield f"{counts} at {found.longest:,.0f} steps, and what follows was not read: --longest keeps more."
