@@ -71,13 +71,13 @@ class Raw(NamedTuple):
 class ModelServer:
     """What the server was asked, and how it answers.
 
-    says: the answer to a prompt, as text. refuses: which prompts its filter refuses. tokenize: the ids of the text in
-    the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
+    says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
+    refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
     last message. key: required of requests. storm: seconds from the first request on in which it answers nothing but
     429. listing, reply: what it sends instead of its models and of an answer.
     """
 
-    says: Callable[[str], str]
+    says: Callable[[str], Any]
     url: str = ""
     faults: Sequence[Fault] = ("good",)
     chat: bool = True
@@ -93,6 +93,7 @@ class ModelServer:
     storm: float = 0.0
     reasoning: str = ""
     refuses: Callable[[str], bool] = lambda prompt: False
+    ends: Callable[[str], str] = lambda prompt: "stop"
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
@@ -207,18 +208,18 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server_state
         prompt = prompt_of(body)
         text = server.says(prompt)
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else "stop"}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else server.ends(prompt)}
         text = text[:3] if fault == "given up" else text
         if "messages" in body:
             before = body["messages"][-1]["content"] if server.repeats else ""
-            choice["message"] = {"role": "assistant", "content": before + text}
+            choice["message"] = {"role": "assistant", "content": before + text if before else text}
             if server.reasoning:
                 choice["message"]["reasoning_content"] = server.reasoning
         else:
             choice["text"] = text
         if fault == "no text":
             choice = {"index": 0, "text": None, "finish_reason": "stop"}
-        usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(text)}
+        usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(text or "")}
         if fault == "wrong counts":
             usage = {"prompt_tokens": -5, "completion_tokens": "many"}
         found: dict[str, Any] = {"choices": [] if fault == "empty" else [choice], "usage": usage}

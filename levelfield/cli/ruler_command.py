@@ -220,7 +220,7 @@ def conclude(
     """
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    left = answers.left_out(folder)
+    left = [*answers.left_out(folder), *answers.withheld(folder)]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
@@ -311,6 +311,8 @@ def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Predic
 
 
 def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
+    if found.withheld:
+        return
     broken = found.status == "diverged"
     match = None if broken else 100 * score(found.ruler_task, found.scored_text, found.references).match
     shown.add(found.base_task, found.length, match, new)
@@ -333,7 +335,7 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
 
 
 def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
-    """Yields a line for each task and length with samples that do not fit."""
+    """Yields a line for each task and length with samples that do not fit or have no answer."""
     cells: dict[tuple[str, int], list[LeftOut]] = {}
     for one in left:
         cells.setdefault((one.task, one.length), []).append(one)

@@ -21,7 +21,7 @@ from typing import final
 from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
-from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
+from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
@@ -48,8 +48,18 @@ def predictions(folder: Path) -> list[Prediction]:
     """Reads the last answer that was appended to each sample. Raises UserError.
 
     A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
-    nor those to other essays or to another file than the last answer to the same task and length.
+    nor those to other essays or to another file than the last answer to the same task and length. Those that a content
+    filter withheld are in `withheld` instead.
     """
+    return [p for p in _latest(folder) if not p.withheld]
+
+
+def withheld(folder: Path) -> list[LeftOut]:
+    """Returns the samples whose answers a server's content filter withheld: they are stored, and count as none."""
+    return [LeftOut.of(p, WITHHELD) for p in _latest(folder) if p.withheld]
+
+
+def _latest(folder: Path) -> list[Prediction]:
     found = stored(folder)
     texts = {p.cell: p.texts for p in found}
     return [p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]]
@@ -172,7 +182,7 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    left, made_for = left_out(folder), positions(folder)
+    left, made_for = [*left_out(folder), *withheld(folder)], positions(folder)
     settings = by_setting(predictions(folder))
     scores = []
     for setting, group in settings.items():

@@ -20,6 +20,8 @@ LEFT_OUT = "left_out.jsonl"
 ESSAYS = "essays"  # the column of samples that names theirs
 MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
 CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
+FILTERED = "content_filter"  # how servers end an answer that a filter has taken away or cut off
+WITHHELD = "The server's content filter withheld the answer."
 AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
@@ -45,8 +47,8 @@ class LeftOut:
     why: str
 
     @staticmethod
-    def of(sample: Sample, why: str) -> LeftOut:
-        """Leaves out a sample that could be made, but has no answer."""
+    def of(sample: Sample | Prediction, why: str) -> LeftOut:
+        """Leaves out a sample that could be made, but has no answer, or none that counts."""
         return LeftOut(
             task=sample.task,
             length=sample.length,
@@ -168,6 +170,11 @@ class Prediction:
     def cut_off(self) -> bool:
         """Whether the server counted so few tokens that it may not have read all of the prompt."""
         return self.counted.get("prompt", self.tokens) < CUT_OFF * self.tokens
+
+    @property
+    def withheld(self) -> bool:
+        """Whether a filter of the server took the answer away or cut it off, so that it is not the model's."""
+        return self.finish == FILTERED
 
     @property
     def essays(self) -> str:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from fixtures_model_server import ModelServer
-from toy_reader import SINGLE
+from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
-from levelfield.longcontext.answers import score, stored
+from levelfield.longcontext.answers import score, stored, withheld
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.way import By, Way
+from levelfield.report.longcontext import asked
 from levelfield.ruler import Bytes, generate
 from levelfield.spec import UserError
 
@@ -63,6 +64,33 @@ def test_a_server_that_refuses_everything_from_some_time_on_is_left(server: Mode
         ask(served(server), tmp_path, at_once=1)
     assert len(stored(tmp_path)) == len(set(server.answered)) >= 10
     assert len(server.asked) <= 10 + 2 * 4
+
+
+@pytest.mark.parametrize("text", ["", " 12", None])
+def test_what_a_content_filter_withholds_is_no_answer_of_the_model(
+    server: ModelServer, tmp_path: Path, text: str | None
+) -> None:
+    """It is paid for, so it is not asked again; RULER's score is that of the answers that the model gave."""
+    bad = [s.text for s in generate(SINGLE, 700, Bytes(), count=12)][:3]
+    server.says = lambda prompt: text if prompt in bad else knows(prompt)
+    server.ends = lambda prompt: "content_filter" if prompt in bad else "stop"
+    for _ in range(2):
+        assert ask(served(server), tmp_path) == []
+        assert len(server.asked) == len(stored(tmp_path)) == 24
+    (scores,) = score(tmp_path)
+    found = {(r.get("at"), r.get("metric")): r for r in scores.rows}
+    cell = found["length=700", "accuracy"]
+    assert (cell.get("value"), cell.get("n"), cell.get("status")) == (100.0, 9, "partial")
+    assert found["length=700", "withheld"].get("value") == 3 and ("length=1000", "withheld") not in found
+    assert {one.index for one in withheld(tmp_path)} == {0, 1, 2} and scores.failures == []
+    (note,) = [note for note in asked(scores.rows) if "filter" in note]
+    assert ": 3 (3 of niah_single_1 at 700)." in note
+
+
+def test_a_filter_that_withholds_everything_is_said(server: ModelServer, tmp_path: Path) -> None:
+    server.ends = lambda prompt: "content_filter"
+    with pytest.raises(UserError, match=r"No question has an answer\. The server's content filter withheld"):
+        ask(served(server), tmp_path)
 
 
 def test_a_disk_without_room_loses_no_answer(

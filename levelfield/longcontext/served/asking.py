@@ -26,7 +26,7 @@ from levelfield.files import write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED, INEXACT, ways
-from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
+from levelfield.longcontext.predictions import AGAIN, WITHHELD, LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.client import Client, Refusal, Unanswered, Unfinished
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
@@ -116,6 +116,7 @@ class _Asking:
     def __init__(self, served: Served, folder: Path, on_prediction: OnPrediction) -> None:
         self.served, self.answers, self.on_prediction = served, Answers(folder), on_prediction
         self.left: list[LeftOut] = []
+        self.withheld = 0  # answers that are stored and count as none
         self.on_their_way: set[str] = set()
         self.failures = 0
         self.refusals: list[Refusal] = []  # of single questions
@@ -190,7 +191,8 @@ class _Asking:
         except OSError as error:
             self.error = self.error or error
             return
-        self.answered = True
+        self.withheld += found.withheld
+        self.answered = self.answered or not found.withheld
         self.on_prediction(found, new)
 
     def receive(self, question: Question, result: Reply | BaseException) -> None:
@@ -248,10 +250,10 @@ def evaluate(
             asking.answers.sync()
     if asking.error:
         raise asking.error
-    if asking.left and len(asking.left) == sum(each.prompts for each in evaluations):
+    if len(asking.left) + asking.withheld == sum(each.prompts for each in evaluations):
         late = next((one for one in asking.left if one.unanswered), None)
-        kind = Unfinished if late else UserError
-        raise next(iter(asking.refusals), kind(f"No question has an answer. {(late or asking.left[0]).why}"))
+        kind, why = Unfinished if late else UserError, late or next(iter(asking.left), None)
+        raise next(iter(asking.refusals), kind(f"No question has an answer. {why.why if why else WITHHELD}"))
     leave_out(folder, evaluations, asking.left)
     return asking.left
 

@@ -14,13 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from levelfield.longcontext.predictions import MOST_TOKENS
+from levelfield.longcontext.predictions import FILTERED, MOST_TOKENS
 
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
 HALF = re.compile(r"[\ud800-\udfff]")
 GIVEN_UP = ("abort", "error")
 """How SGLang, vLLM and OpenRouter end an answer that they gave up in the middle."""
+
+
+EMPTY = ("length", FILTERED)
+"""How an answer ends that may have no text: the model was still thinking, or a filter took its answer away."""
 
 
 class BrokenReply(Exception):
@@ -53,8 +57,8 @@ def read(found: Any) -> Reply:
     reasoning = ""
     if isinstance(message, Mapping):
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-    if text is None and (reasoning or choice.get("finish_reason") == "length"):
-        text = ""  # the model was still thinking when its tokens were used up
+    if text is None and (reasoning or choice.get("finish_reason") in EMPTY):
+        text = ""
     if not isinstance(text, str) or not isinstance(reasoning, str):
         raise BrokenReply("a reply without a text")
     inline, text = parted(whole(text))
