@@ -72,9 +72,10 @@ class ModelServer:
     """What the server was asked, and how it answers.
 
     says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
-    refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
-    last message. key: required of requests. storm: seconds from the first request on in which it answers nothing but
-    429. listing, reply: what it sends instead of its models and of an answer.
+    refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where
+    special tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of
+    requests. storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it
+    sends instead of its models and of an answer.
     """
 
     says: Callable[[str], Any]

@@ -21,6 +21,7 @@ from levelfield.cli.streams import Say, say_all
 from levelfield.files import disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
@@ -259,22 +260,26 @@ def _counting(served: Served) -> str:
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
     """Yields lines on what the server counted otherwise than we did, by length.
 
-    asked: how the questions under each label were put (`model_record.way_of`). Where that says that our own counts are
-    approximate, they say nothing of prompts that were cut off.
+    asked: how the questions under each label were put (`model_record.way_of`), and whether our own counts are exact.
     """
+
+    def exact(label: str) -> bool:
+        return model_record.is_exact(asked.get(label, ""))
+
     groups: dict[tuple[str, int], list[Prediction]] = {}
     for p in found:
         if "prompt" in p.counted:
             groups.setdefault((p.template, p.length), []).append(p)
+    cut = {label: cut_lengths((p for p in found if p.template == label), exact(label)) for label, _ in groups}
     for (label, length), group in groups.items():
         counts = sorted(p.counted["prompt"] for p in group)
         where = f"At {length} ({label}) the server counted {_span(counts[0], counts[-1])} tokens of prompt"
         ours = sorted(p.tokens for p in group)
-        exact = model_record.is_exact(asked.get(label, ""))
-        if exact and any(p.cut_off for p in group):
-            yield f"{where}, and prompts have up to {ours[-1]:,}: it may have cut some off."
+        if length in cut[label]:
+            about = "up to" if exact(label) else "about"
+            yield f"{where}, and prompts have {about} {ours[-1]:,}: it may have cut some off."
         elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
-            by = "tokenizer" if exact else "approximation"
+            by = "tokenizer" if exact(label) else "approximation"
             yield f"{where}; by the {by} here they have {_span(ours[0], ours[-1])}."
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
 from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting
@@ -28,7 +29,7 @@ from levelfield.spec import Row, UserError
 from levelfield.spec.failure import Failure
 
 BASELINES = "baselines.jsonl"
-CUT = "; the server counted far fewer tokens than prompts have, and may have cut some off"
+CUT = "; at a length of {} the server counted far fewer tokens than prompts have, and may have cut some off"
 
 
 def stored(folder: Path) -> list[Prediction]:
@@ -191,8 +192,8 @@ def score(folder: Path) -> list[SettingScores]:
         cells = score_cells(group, fewer)
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
         if said := way_of(folder, setting[1]):
-            short = {f"length={p.length}" for p in group if p.cut_off and is_exact(said)}
-            made = [row | Row(asked=said + CUT * (row.get("at", "").partition(",")[0] in short)) for row in made]
+            short = {f"length={n}": CUT.format(n) for n in cut_lengths(group, is_exact(said))}
+            made = [row | Row(asked=said + short.get(row.get("at", "").partition(",")[0], "")) for row in made]
         base = baseline_rows(folder, setting)
         scores.append(SettingScores(name, made, base, middle_gaps(cells), failures(cells), variant=setting[0]))
     return scores

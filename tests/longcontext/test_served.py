@@ -233,7 +233,7 @@ def test_rows_say_at_which_length_the_server_may_have_cut_prompts_off(server: Mo
     path = tmp_path / "predictions.jsonl"
     short = [p | {"counted": {"prompt": 520}} for p in map(json.loads, path.read_text().splitlines())]
     path.write_text("".join(json.dumps(p) + "\n" for p in short))  # of prompts of 572 and 872 tokens at most
-    for said, cut in ((this.sentence("base"), {"length=1000"}), ("asked; lengths are approximate", set())):
+    for said, cut in ((this.sentence("base"), {"length=1000"}), ("asked; lengths are approximate", {"length=1000"})):
         asking.note_ways(tmp_path, {this.put(EVALUATION).template: said})
         (scores,) = score(tmp_path)
         found = {row.get("at", "").partition(",")[0] for row in scores.rows if "cut some off" in row.get("asked", "")}

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -15,13 +16,16 @@ from fixtures_model_server import ModelServer, Raw, serving_model
 from toy_reader import SINGLE, knows
 
 from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
 from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.replies import read
 from levelfield.longcontext.served.way import Way
+from levelfield.ruler import Needle, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
@@ -225,3 +229,29 @@ def test_a_list_of_models_that_cannot_be_read_is_none(server: ModelServer, listi
     server.listing = listing
     with client(server) as this:
         assert this.models() == [] and why in this.listed().why
+
+
+KEPT = 600  # tokens that a server reads at most
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "cut"),
+    [
+        ((700, 1400, 2800), lambda tokens: min(KEPT, tokens), {1400, 2800}),
+        ((700, 1400, 2800), lambda tokens: min(1500, tokens), {2800}),
+        ((1400,), lambda tokens: KEPT, {1400}),
+        ((700, 1400, 2800), lambda tokens: 3 * tokens // 4 + 40, set()),  # a tokenizer with longer words
+        ((700, 1400, 2800), lambda tokens: 5 * tokens // 4, set()),
+        ((700, 1400), lambda tokens: 900 + tokens, set()),  # a system prompt
+    ],
+)
+def test_a_server_that_cuts_off_is_noticed_by_an_approximation_too(
+    lengths: tuple[int, ...], counts: Callable[[int], int], cut: set[int]
+) -> None:
+    found = []
+    for length in lengths:
+        for index, sample in enumerate(generate(Needle(haystack="needles"), length, Approximate(), count=4)):
+            one = Prediction.of(sample, Needle(haystack="needles"), text="", made=0, status="ok")
+            one = replace(one, tokens=one.tokens - index)
+            found.append(replace(one, counted={"prompt": counts(one.tokens)}))
+    assert cut_lengths(found, exact=False) == cut
