@@ -84,9 +84,10 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             name = model_of(choice.served.model, listed, address)
             if (names := _names(listed.models)) and name not in names:
                 say(f"The server lists no model {name}, and may refuse it: it has {_few(names)}.")
-            served = Served(client, name, way_of(choice.served), here or tokenizer_for(word, name, client))
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
+            way = way_of(choice.served).as_stored(model_record.ways(folder))
+            served = Served(client, name, way, here or tokenizer_for(word, name, client))
             evaluations = evaluations or _checked(asked, name, sources)
             try:
                 left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)

@@ -13,8 +13,9 @@ import refusals
 from fixtures_model_server import ModelServer, serving_here
 from toy_reader import knows
 
-from levelfield.cli import app
+from levelfield.cli import app, served_command
 from levelfield.cli.served_command import counted, is_address
+from levelfield.cli.served_options import way_of
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served.client import Patience
 from levelfield.ruler import Bytes, Needle, generate
@@ -247,6 +248,21 @@ def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
     assert other.endswith(f" {answer.tokens:,}."), "the prompt alone, and no range"
     (near,) = counted([whole, short], {answer.template: "completions of text; lengths are approximate"})
     assert "cut" not in near and near.endswith(f"by the approximation here they have {answer.tokens:,}.")
+
+
+def test_answers_under_the_label_of_an_earlier_version_are_not_asked_again(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--model", "toy", "--more", '{"seed": 1, "max_completion_tokens": 256}')
+    with monkeypatch.context() as patched:
+        patched.setattr(served_command, "way_of", lambda options: replace(way_of(options), earlier=True))
+        ruler(server, *words)
+    ruler(server, *words)
+    assert len(server.asked) == 4
+    ruler(server, *words[:2], "--more", '{"seed": 2}')
+    ruler(server, *words[:2], "--temperature", "0.7", "--more", '{"temperature":null,"seed":2}')
+    ruler(server, *words[:2], "--more", '{"seed": 2, "temperature": null}')
+    assert len(server.asked) == 12, "a temperature that is not sent makes no other question"
 
 
 def test_patience_grows_and_ends() -> None:

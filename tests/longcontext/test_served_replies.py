@@ -231,6 +231,29 @@ def test_a_list_of_models_that_cannot_be_read_is_none(server: ModelServer, listi
         assert this.models() == [] and why in this.listed().why
 
 
+NO_TEMPERATURE = '{"max_tokens": null, "max_completion_tokens": 4096, "temperature": null}'
+SAME = '{"temperature": null, "max_completion_tokens":4096, "max_tokens": null}'
+
+
+def test_the_same_requests_have_one_label_and_rows_say_their_temperature() -> None:
+    way, other = Way("chat", more=NO_TEMPERATURE), Way("chat", temperature=1.0, more=SAME)
+    assert way.label("") == other.label("") != Way("chat").label("")
+    assert way.sentence("") == other.sentence("") and "the server's own temperature, with {" in way.sentence("")
+    assert "temperature 0" not in way.sentence("") and way.sentence("").count("temperature") == 1
+    assert Way("chat", temperature=1.0).label("") != Way("chat").label("") == "chat"
+
+
+def test_answers_under_a_label_of_earlier_versions_are_found(server: ModelServer, tmp_path: Path) -> None:
+    """The labels are those that the version before gave; most of them are the same now."""
+    same = {"chat-4acd61": Way("chat", thinking=500), "text-8151b4": Way(more='{"top_p": 0.9}')}
+    assert [way.label("") for way in same.values()] == list(same)
+    way = Way("chat", more=NO_TEMPERATURE)
+    ways = {"chat-be14de": way, "chat-47a109": replace(way, temperature=1.0)}
+    for label, way in ways.items():
+        assert way.label("") != label == way.as_stored(["chat", label]).label("")
+        assert way.as_stored(["chat"]) == way == way.as_stored([label, way.label("")])
+
+
 KEPT = 600  # tokens that a server reads at most
 
 
