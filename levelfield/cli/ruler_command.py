@@ -24,7 +24,7 @@ from levelfield.engine.models import Loaded, Named
 from levelfield.files import disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import Evaluation, Overrides
-from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction
+from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction, settled
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking, wrappings
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
@@ -306,8 +306,18 @@ def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Predic
     """Yields a function that shows an answer, in a table of scores so far."""
     names = tuple(dict.fromkeys(task.name for each in evaluations for task in each.tasks))
     lengths = sorted({length for each in evaluations for length in each.lengths})
+    seen: list[Prediction] = []
+
+    def show(found: Prediction, new: bool) -> None:
+        seen.append(found)
+        _show(shown, found, new)
+
     with score_table(Console(), names, lengths, sum(each.prompts for each in evaluations)) as shown:
-        yield lambda found, new: _show(shown, found, new)
+        yield show
+        if any(found.think_open for found in seen):
+            shown.scores.clear()
+            for found in settled(seen):
+                _show(shown, found, new=False)
 
 
 def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:

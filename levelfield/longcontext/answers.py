@@ -22,7 +22,7 @@ from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import is_exact, positions, way_of
-from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting
+from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting, settled
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
@@ -63,7 +63,7 @@ def withheld(folder: Path) -> list[LeftOut]:
 def _latest(folder: Path) -> list[Prediction]:
     found = stored(folder)
     texts = {p.cell: p.texts for p in found}
-    return [p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]]
+    return settled([p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]])
 
 
 @final

@@ -7,8 +7,8 @@ Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from levelfield.ruler import BEYOND, OFFICIAL, RULER, RulerTask, Sample
@@ -90,6 +90,8 @@ class Prediction:
     reasoning, finish, counted: of a model behind a server, what it wrote before its answer, why it ended ("stop",
     "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning).
 
+    think_open: whether its prompt had opened a thought, which the answer had to close.
+
     question: what was asked, as a reader of the report needs it; "" in lines that are older than this field.
     """
 
@@ -113,6 +115,7 @@ class Prediction:
     finish: str = field(default="", metadata=ADDED)
     counted: Mapping[str, int] = field(default_factory=dict, metadata=ADDED)
     question: str = field(default="", metadata=ADDED)
+    think_open: bool = field(default=False, metadata=ADDED)
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
@@ -177,6 +180,11 @@ class Prediction:
         return self.finish == FILTERED
 
     @property
+    def ended_thinking(self) -> bool:
+        """Whether its tokens ran out while the model was thinking, so that it is empty."""
+        return self.finish == "length" and not self.text.strip() and bool(self.reasoning or self.counted.get("thought"))
+
+    @property
     def essays(self) -> str:
         """The name, and hash, of the essays that its prompt is made of; "" for a prompt without any."""
         return str(self.slices.get(ESSAYS, ""))
@@ -233,6 +241,21 @@ def task_of(settings: Mapping[str, Any]) -> RulerTask:
             "of levelfield that wrote it, or a later one."
         )
     return kinds[kind](**given)
+
+
+def settled(found: Sequence[Prediction]) -> list[Prediction]:
+    """Returns a model's answers, in which a thought that has no end is no text of an answer.
+
+    Where prompts open a thought, as other answers to prompts of this template show, one whose tokens ran out before it
+    closed the thought has only thought.
+    """
+    opened = {p.template for p in found if p.think_open}
+    return [
+        replace(p, text="", reasoning=p.text, counted={**p.counted, "thought": p.made})
+        if p.template in opened and p.finish == "length" and not p.reasoning
+        else p
+        for p in found
+    ]
 
 
 OnPrediction = Callable[[Prediction, bool], None]

@@ -25,6 +25,7 @@ COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
 OF_RULER = frozenset(task.name for task in RULER)
 TENTHS = 10
+ENDED_THINKING = "(nothing: tokens ran out while it was thinking)"
 NO_MARK = re.compile(r"[,;=<]+ *")  # what separates the parts of a location
 Share = tuple[float, int]
 """A mean score from 0 to 1, and its number of samples."""
@@ -87,7 +88,7 @@ def failures(cells: Iterable[Cell]) -> list[Failure]:
             sample=p.index,
             depth=f"{p.depths[0]:.2f}" if len(p.depths) == 1 else "",
             expected=", ".join(p.references),
-            answered=p.scored_text,
+            answered=ENDED_THINKING if p.ended_thinking else p.scored_text,
             score=one.percent("match"),
             question=p.question,
         )
@@ -130,7 +131,8 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     whose tasks are fixed and whose n counts samples. status: "partial" where samples were skipped, "left_out" where
     all were, "outdated" where answers are to prompts of an earlier version, "diverged" where logits were no numbers:
     such answers count as wrong, and where all are such there is no value; an average has the worst status of its tasks.
-    `thinking_tokens` is what a model wrote before its answers, on average, and `withheld` how many answers a server's
+    `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many answers are empty
+    because tokens ran out while it was thinking, and `withheld` how many answers a server's
     content filter withheld, which are left out. positions: the number that the model was made for, where it is known;
     it is added to every row.
     """
@@ -237,8 +239,13 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
 
 
 def _thinking_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
-    """Yields the mean number of tokens that a model behind a server thought, for cells in which it thought."""
+    """Yields the mean number of tokens that a model behind a server thought, for cells in which it thought, and
+    how many answers are empty because it had not come to an end."""
     for cell in cells:
+        if ended := sum(one.prediction.ended_thinking for one in cell.whole):
+            yield _number_row(model, cell.task, cell.length, metric="ended_thinking", number=ended) | Row(
+                n=len(cell.whole), status=cell.status
+            )
         thought = [float(one.prediction.counted.get("thought", 0)) for one in cell.whole]
         if any(thought):
             row = row_of(model, cell.task, cell.at, metric="thinking_tokens", values=thought, status=cell.status)

@@ -21,6 +21,7 @@ from levelfield.report.intervals import newcombe
 from levelfield.report.links import marked, slug
 from levelfield.report.longcontext_rows import (
     AVERAGES,
+    ENDED,
     READING,
     THINKING,
     WITHHELD,
@@ -51,7 +52,10 @@ NOTES = {
     " §": "§ The model's logits were NaN or infinite in some of these answers, which count as wrong.",
     BROKEN: "diverged: the model's logits were NaN or infinite in all of these answers.",
 }
-COUNTED = {WITHHELD: "Answers that the server's content filter withheld, and that are left out"}
+COUNTED = {
+    WITHHELD: "Answers that the server's content filter withheld, and that are left out",
+    ENDED: "Answers that are empty, and count as wrong, because tokens ran out while the model was thinking",
+}
 LEAD = "RULER's match in percent, the strict score in brackets."
 SLICES = "The same by kind of question, match in percent with the number of questions."
 GAP = "Lost in the middle: outer thirds minus the middle one, in points, with 95 % intervals (Newcombe)."

@@ -29,6 +29,7 @@ READING = (
 )
 THINKING = "thinking_tokens"
 WITHHELD = "withheld"
+ENDED = "ended_thinking"
 AVERAGES = "averages"
 Share = tuple[float, int]
 Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
@@ -48,7 +49,7 @@ def _place(part: str, row: Row) -> Place:
     metric, task, at = row.get("metric", ""), row.get("task", ""), row.get("at", "")
     if row.get("protocol") == "none":
         return Place((part, row.get("model", "")), (task, at))
-    if metric in (THINKING, WITHHELD):
+    if metric in (THINKING, WITHHELD, ENDED):
         return Place((part, metric), (task, at))
     return Place((part, task), ("" if metric == "accuracy" else metric, at))
 

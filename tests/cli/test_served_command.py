@@ -265,6 +265,21 @@ def test_answers_under_the_label_of_an_earlier_version_are_not_asked_again(
     assert len(server.asked) == 12, "a temperature that is not sent makes no other question"
 
 
+def test_answers_that_end_in_a_thought_are_counted(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.says, server.reasoning = lambda prompt: None, "We need to find the number"
+    server.ends = lambda prompt: "length"
+    ruler(server, "--model", "toy", "--ask", "chat")
+    said = "4 of 4 answers at 700 (chat) ended while the model was thinking, and are empty: give a greater --thinking."
+    assert said in capsys.readouterr().out
+    cut = {s.text for s in generate(Needle(haystack="noise"), 700, Bytes(), count=4) if s.index % 2}
+    server.says = lambda prompt: f"I see{knows(prompt)}" if prompt in cut else f"Well.</think>{knows(prompt)}"
+    server.ends, server.reasoning = lambda prompt: "length" if prompt in cut else "stop", ""
+    ruler(server, "--model", "toy", "--ask", "chat", "--thinking", "9")
+    shown = capsys.readouterr().out
+    assert "2 of 4 answers at 700" in shown
+    assert "niah_single_1  50.0" in shown, "the table at the end of the questions, too"
+
+
 def test_patience_grows_and_ends() -> None:
     patience = Patience(first=1.0, longest=10.0)
     assert all(0.5 * 2**n <= patience.pause(n + 1) <= 2**n for n in range(3) for _ in range(20))

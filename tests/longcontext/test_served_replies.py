@@ -14,18 +14,20 @@ from pathlib import Path
 import pytest
 from fixtures_model_server import ModelServer, Raw, serving_model
 from toy_reader import SINGLE, knows
+from toy_served import ask, served
 
-from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.answers import predictions, score
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.predictions import Prediction, settled
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
 from levelfield.longcontext.served.lengths import Approximate
-from levelfield.longcontext.served.replies import read
-from levelfield.longcontext.served.way import Way
-from levelfield.ruler import Needle, generate
+from levelfield.longcontext.served.replies import Reply, read
+from levelfield.longcontext.served.way import Way, Wrapping
+from levelfield.report.longcontext import asked
+from levelfield.ruler import Bytes, Needle, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
@@ -278,3 +280,39 @@ def test_a_server_that_cuts_off_is_noticed_by_an_approximation_too(
             one = replace(one, tokens=one.tokens - index)
             found.append(replace(one, counted={"prompt": counts(one.tokens)}))
     assert cut_lengths(found, exact=False) == cut
+
+
+def test_a_thought_that_the_template_opened_and_that_has_no_end_is_no_answer(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    """The model finds the number in its thought each time, and comes to an answer in half of the replies."""
+    cut = {s.text for s in generate(SINGLE, 700, Bytes(), count=6) if s.index % 2}
+    server.says = lambda prompt: f"I see{knows(prompt)}, wait" if prompt in cut else f"Found.</think>{knows(prompt)}"
+    server.ends = lambda prompt: "length" if prompt in cut else "stop"
+    evaluation = Evaluation((SINGLE,), (700,), count=6)
+    for _ in range(2):
+        assert ask(served(server, Way("chat")), tmp_path, evaluation) == [] and len(server.asked) == 6
+        (scores,) = score(tmp_path)
+        found = {r.get("metric"): r.get("value") for r in scores.rows if r.get("at") == "length=700"}
+        assert (found["accuracy"], found["ended_thinking"]) == (50.0, 3)
+    (scores,) = score(tmp_path)
+    assert {failure.answered for failure in scores.failures} == {"(nothing: tokens ran out while it was thinking)"}
+    assert {p.reasoning.startswith(("I see", "Found.")) for p in predictions(tmp_path)} == {True}
+    (note,) = [note for note in asked(scores.rows) if "while the model was thinking" in note]
+    assert ": 3 (3 of niah_single_1 at 700)." in note
+
+
+def test_an_answer_that_is_cut_off_is_one_where_no_prompt_opens_a_thought(server: ModelServer, tmp_path: Path) -> None:
+    server.says, server.ends = lambda prompt: f"<think>Hm.</think>{knows(prompt)}", lambda prompt: "length"
+    ask(served(server, Way("chat")), tmp_path, Evaluation((SINGLE,), (700,), count=2))
+    server.says = lambda prompt: f"{knows(prompt)} and so on"
+    ask(served(server, Way("chat")), tmp_path, Evaluation((SINGLE,), (700,), count=4))
+    assert {r.get("value") for r in score(tmp_path)[0].rows if r.get("metric") == "accuracy"} == {100.0}
+
+
+def test_a_template_that_opens_a_thought_is_known_at_once(server: ModelServer, tmp_path: Path) -> None:
+    sample = next(generate(SINGLE, 700, Bytes(), count=1))
+    question = asking.Question(sample, SINGLE, "key", Wrapping("own", "<user>", "</user><think>\n"))
+    found = served(server).prediction(question, Reply("I see 1234567, wait", finish="length"))
+    (one,) = settled([found])
+    assert (one.text, one.reasoning, one.ended_thinking) == ("", "I see 1234567, wait", True)

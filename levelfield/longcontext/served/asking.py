@@ -99,6 +99,7 @@ class Served:
             key=question.key,
             reasoning=reply.reasoning,
             finish=reply.finish,
+            think_open=reply.unopened or question.wrapping.after.rstrip().endswith("<think>"),
             counted={name: count for name, count in counts.items() if count is not None},
         )
 
@@ -261,7 +262,8 @@ def evaluate(
 def _restated(question: Question, old: Prediction) -> Prediction:
     """Makes the stored answer to the same prompt again, with what else is known of its sample today."""
     found = Prediction.of(question.sample, question.task, text=old.text, made=old.made, status=old.status)
-    return replace(found, key=old.key, reasoning=old.reasoning, finish=old.finish, counted=old.counted)
+    said = {name: getattr(old, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
+    return replace(found, **said)
 
 
 def _without_answer(sample: Sample, why: str) -> LeftOut:

@@ -36,7 +36,8 @@ class Reply:
     """An answer, and what the server says of it. Counts that it does not give are None.
 
     prompt, made, thought: tokens of the prompt, of all that was generated, and of the reasoning in it. finish: why
-    generation ended: "stop", "length" or a server's own word; "" where it does not say.
+    generation ended: "stop", "length" or a server's own word; "" where it does not say. unopened: whether the text
+    closes a thought that it did not open, so that the prompt had.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Reply:
     prompt: int | None = None
     made: int | None = None
     thought: int | None = None
+    unopened: bool = False
 
 
 def read(found: Any) -> Reply:
@@ -61,7 +63,8 @@ def read(found: Any) -> Reply:
         text = ""
     if not isinstance(text, str) or not isinstance(reasoning, str):
         raise BrokenReply("a reply without a text")
-    inline, text = parted(whole(text))
+    given = whole(text)
+    inline, text = parted(given)
     usage = found.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("completion_tokens_details")
@@ -71,6 +74,7 @@ def read(found: Any) -> Reply:
         finish=whole(str(choice.get("finish_reason") or "")),
         prompt=_count(usage, "prompt_tokens"),
         made=_count(usage, "completion_tokens"),
+        unopened=bool(THOUGHT.match(given)) and not OPEN.match(given),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
 
