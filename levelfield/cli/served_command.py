@@ -142,7 +142,8 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     check_limit(served, asked.listed, evaluations)
     options, address = asked.choice.served, served.client.address
-    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most)
+    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most, beside=served.beside)
+    bill = bill._replace(template_unknown=served.template_unknown)
     prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
@@ -216,7 +217,7 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
     most = min((value for each in mine for value in _limits(each)), default=None)
-    before = len(getattr(served.tokenizer, "bos_ids", ()))
+    before = served.beside
     for each in evaluations:
         beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
         least = min(task.answer_tokens for task in each.tasks)

@@ -16,6 +16,7 @@ from toy_reader import knows
 from levelfield.cli import app, served_command
 from levelfield.cli.served_command import counted, is_address
 from levelfield.cli.served_options import way_of
+from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served.client import Patience
 from levelfield.ruler import Bytes, Needle, generate
@@ -129,11 +130,25 @@ def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, caps
     more = {"max_tokens": None, "max_completion_tokens": 4096}
     words = ("--model", "toy", "--ask", "chat", "--more", json.dumps(more), "--prices", "0,1000")
     ruler(server, *words, "--dry-run")
-    assert "to write: at most 16,384. Cost: at most $16.38." in capsys.readouterr().out
+    assert "to write: at most 16,384. Cost without it: at most $16.38." in capsys.readouterr().out
     assert "add --yes" in refused(capsys, server, *words)
     assert server.asked == []
     ruler(server, *words, "--yes")
     assert [body["max_completion_tokens"] for body in server.asked] == [4096] * 4
+
+
+def test_a_system_prompt_costs_and_has_to_fit(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """What our bill says is compared with what the server counts, which adds nothing of a template here."""
+    server.models = [{"id": "toy", "max_model_len": 1200}]
+    words = ("--ask", "chat", "--system", "Answer briefly. " * 30, "--count", "2")
+    ruler(server, *words, "--dry-run", "--prices", "1000,0")
+    shown = capsys.readouterr().out
+    assert "at most 2,104 tokens without the server's template;" in shown and "Cost without it: at most $2.10." in shown
+    assert 'briefly. ", which lengths leave out, too, temperature 0' in shown
+    ruler(server, *words)
+    read = sum(p.counted["prompt"] for p in predictions(Path("runs/ruler/toy-served")))
+    assert 2_000 < read <= 2_104
+    assert "give --lengths up to 720" in refused(capsys, server, *words, "--lengths", "721")
 
 
 @pytest.mark.parametrize(

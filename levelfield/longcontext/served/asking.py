@@ -71,6 +71,18 @@ class Served:
         wrapping = self.wrapping(evaluation.template)
         return replace(evaluation, template=self.way.label(wrapping.name), around=wrapping.around)
 
+    @property
+    def template_unknown(self) -> bool:
+        """Whether only the server knows the template of a chat, so that nothing here counts its tokens."""
+        return self.way.chat and getattr(self.tokenizer, "chat_template", None) is None
+
+    @property
+    def beside(self) -> int:
+        """The tokens that the server reads beside those of a length, as far as they are known: ids that it puts before
+        every prompt, and a system prompt in a template that only it knows."""
+        system = self.tokenizer.encode(self.way.system) if self.template_unknown else ()
+        return len(getattr(self.tokenizer, "bos_ids", ())) + len(system)
+
     def sentence(self, template: str) -> str:
         """Says how questions were put, and whether lengths are approximate."""
         said = self.way.sentence(self.wrapping(template).name)

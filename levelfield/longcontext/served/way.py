@@ -123,7 +123,8 @@ class Way:
         wrapped = f"template {template}" if template else "the server's own template, which lengths leave out"
         found = [SENTENCES[self.by], wrapped]
         if self.system:
-            found.append(f"system prompt {json.dumps(self.system)}")
+            left_out = "" if template else ", which lengths leave out, too"
+            found.append(f"system prompt {json.dumps(self.system)}{left_out}")
         temperature, _, more = self._sampling
         found.append("the server's own temperature" if temperature is None else f"temperature {temperature:g}")
         if self.thinking:
