@@ -33,6 +33,7 @@ from levelfield.spec import UserError
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
 HTML = {"Content-Type": "text/html"}
+ONE = Evaluation((SINGLE,), (700,), count=1)
 BODY = {"model": "toy", "prompt": "x"}
 
 
@@ -231,6 +232,18 @@ def test_a_list_of_models_that_cannot_be_read_is_none(server: ModelServer, listi
     server.listing = listing
     with client(server) as this:
         assert this.models() == [] and why in this.listed().why
+
+
+@pytest.mark.parametrize(("key", "shown"), [(KEY, "***"), ("EMPTY", "EMPTY")])
+def test_a_key_that_an_answer_repeats_is_not_stored(server: ModelServer, tmp_path: Path, key: str, shown: str) -> None:
+    """As behind a proxy that shows what it was sent. A word that stands for no key is no secret."""
+    server.says = lambda prompt: f"{knows(prompt)} Bearer {key}"
+    server.ends, server.reasoning = lambda prompt: key, f"The key is {key}."
+    with client(server, key) as this:
+        asking.evaluate(model := Served(this, "toy", Way("chat"), Approximate()), [model.put(ONE)], tmp_path)
+    (found,) = predictions(tmp_path)
+    assert (found.text.split()[1:], found.reasoning, found.finish) == (["Bearer", shown], f"The key is {shown}.", shown)
+    assert (key in (tmp_path / "predictions.jsonl").read_text()) == (shown == key)
 
 
 NO_TEMPERATURE = '{"max_tokens": null, "max_completion_tokens": 4096, "temperature": null}'

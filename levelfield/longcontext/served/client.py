@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
@@ -30,6 +30,7 @@ from levelfield.longcontext.served.words import (
     passing,
     printable,
     reason,
+    redacted,
     refusal,
     refused_inside,
     remedy,
@@ -42,6 +43,7 @@ HERE = ("localhost", "127.0.0.1", "::1")
 LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
 MOST_BYTES = 1 << 24  # of any reply, in addition to what its request may ask for:
 BYTES_OF_PROMPT, BYTES_OF_TOKEN = 16, 1024  # for a byte of the request and for a token, with what --more may add to it
+SHORTEST_KEY = 8  # letters of one that is redacted in answers, so that a word such as "EMPTY" may be in them
 ENCODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body that is not decoded
 
 
@@ -171,7 +173,10 @@ class Client:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
         found = self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
         self.works = True
-        return found
+        if len(self.key or "") < SHORTEST_KEY:
+            return found
+        said = {name: redacted(getattr(found, name), self.key) for name in ("text", "reasoning", "finish")}
+        return replace(found, **said)
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
