@@ -73,9 +73,9 @@ class ModelServer:
 
     says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
     refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where
-    special tokens are asked for. repeats: whether a chat's answer begins with the last message. key: required of
-    requests. storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it
-    sends instead of its models and of an answer.
+    special tokens are asked for. loading: how many requests for ids it still answers by 503. repeats: whether a chat's
+    answer begins with the last message. key: required of requests. storm: seconds from the first request on in which it
+    answers nothing but 429. listing, reply: what it sends instead of its models and of an answer.
     """
 
     says: Callable[[str], Any]
@@ -88,6 +88,7 @@ class ModelServer:
     reply: Raw | None = None
     tokenize: Callable[[str], list[int]] | None = None
     word: str = "prompt"
+    loading: int = 0
     bos: tuple[int, ...] = ()
     repeats: bool = False
     key: str = ""
@@ -163,7 +164,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _tokenized(self, body: dict[str, Any]) -> None:
         server = self.server_state
-        if server.tokenize is None or self.path != "/tokenize" or server.word not in body:
+        if server.loading:
+            server.loading -= 1
+            self._send({"error": {"message": "Loading model"}}, 503)
+        elif server.tokenize is None or self.path != "/tokenize" or server.word not in body:
             self._send({"detail": "Not Found"}, 404)
         else:
             special = body.get("add_special_tokens") or body.get("add_special")

@@ -87,9 +87,10 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
             way = way_of(choice.served).as_stored(model_record.ways(folder))
-            served = Served(client, name, way, here or tokenizer_for(word, name, client))
             evaluations = evaluations or _checked(asked, name, sources)
             try:
+                counting = word or model_record.counting_of(folder)
+                served = Served(client, name, way, here or tokenizer_for(counting, name, client))
                 left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
             except Unfinished as why:
                 print(f"levelfield: {why}", file=sys.stderr)

@@ -201,7 +201,29 @@ def test_a_server_that_counts_no_more_tokens_leaves_something_to_do(
 
     server.tokenize = tokenize
     shown = failed(capsys, server, "--lengths", "700", "900", "--tokenizer", "server")
-    assert "does not count tokens any more" in shown and len(server.answered) == 2
+    assert "does not count tokens now" in shown and len(server.answered) == 2
+
+
+def test_a_folder_goes_on_with_the_counts_that_it_was_begun_with(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a server that is still loading its model neither has a tokenize endpoint nor lacks one."""
+    words = [server.url, *FEW[:-2], "--model", "toy", "--tries", "1"]
+    app.main(["ruler", *words, "--runs-dir", "a"])
+    server.tokenize = lambda text: list(text.encode())
+    app.main(["ruler", *words, "--runs-dir", "a", "--count", "3"])
+    assert "Tokens are counted by an approximation" in capsys.readouterr().out and len(server.answered) == 3
+    app.main(["ruler", *words, "--runs-dir", "b"])
+    server.loading = 1_000
+    for folder in ("b", "c"):
+        with pytest.raises(SystemExit) as stop:
+            app.main(["ruler", *words, "--runs-dir", folder, "--count", "3"])
+        shown = capsys.readouterr().err
+        assert stop.value.code == 1 and "503: Loading model): run the same command again" in shown, shown
+    server.loading = 0
+    for folder in ("b", "c"):
+        app.main(["ruler", *words, "--runs-dir", folder, "--count", "3"])
+        assert json.loads(Path(folder, "ruler/toy-served/model.json").read_text())["tokenizer"] == "server"
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "drop"])

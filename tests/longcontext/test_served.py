@@ -260,6 +260,12 @@ def test_lengths_by_the_servers_tokenizer_are_exact(server: ModelServer, task: s
         assert 0 <= 2048 - sample.answer_tokens - len(sample.ids) <= 16
 
 
+@pytest.mark.parametrize("word", ["prompt", "content"])
+def test_a_server_that_loads_its_model_is_waited_for(server: ModelServer, word: str) -> None:
+    server.tokenize, server.word, server.loading = lambda text: list(text.encode()), word, 9
+    assert isinstance(tokenizer_for(None, "toy", served(server).client), ServerTokenizer)
+
+
 def test_without_a_tokenize_endpoint_there_is_an_approximation(server: ModelServer) -> None:
     client = served(server).client
     assert isinstance(tokenizer_for(None, "toy", client), Approximate)

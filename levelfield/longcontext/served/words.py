@@ -20,6 +20,7 @@ WORDS = 300  # characters of a server's message that are shown
 SAID = ("error", "message", "detail")
 ENDPOINTS = ("/chat/completions", "/completions", "/models")
 TRANSIENT = (408, 409, 425, 429)
+NOT_IMPLEMENTED = 501
 PASSING = re.compile(r"overload|rate.?limit|time.?out|unavailable|server.?error|too many|try again|busy", re.IGNORECASE)
 PAGE = ("<!doctype", "<html")  # how a web page begins
 TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
@@ -27,7 +28,7 @@ TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DO
 
 def passing(status: int) -> bool:
     """Returns whether a refusal by this status may pass, so that asking again may help."""
-    return status in TRANSIENT or status >= 500
+    return status in TRANSIENT or (status >= 500 and status != NOT_IMPLEMENTED)
 
 
 def redacted(text: str, key: str | None) -> str:
