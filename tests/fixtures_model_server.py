@@ -73,9 +73,10 @@ class ModelServer:
 
     says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
     refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where
-    special tokens are asked for. loading: how many requests for ids it still answers by 503. repeats: whether a chat's
-    answer begins with the last message. key: required of requests. storm: seconds from the first request on in which it
-    answers nothing but 429. listing, reply: what it sends instead of its models and of an answer.
+    special tokens are asked for. loading: how many requests for ids it still answers by 503. context: letters of a
+    prompt that it takes. repeats: whether a chat's answer begins with the last message. key: required of requests.
+    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
+    of its models and of an answer.
     """
 
     says: Callable[[str], Any]
@@ -89,6 +90,7 @@ class ModelServer:
     tokenize: Callable[[str], list[int]] | None = None
     word: str = "prompt"
     loading: int = 0
+    context: int = 1 << 30
     bos: tuple[int, ...] = ()
     repeats: bool = False
     key: str = ""
@@ -205,6 +207,9 @@ class Handler(BaseHTTPRequestHandler):
             return {"detail": "Not Found"}, 404
         if not isinstance(body.get("prompt", ""), str) and not server.ids:
             return {"error": {"message": "prompt must be a string"}}, 422
+        if len(prompt_of(body)) > server.context:
+            said = "the request exceeds the available context size"
+            return {"error": {"code": 500, "message": said, "type": "server_error"}}, 500
         if server.refuses(prompt_of(body)):
             return {"error": {"message": "filtered", "code": "content_filter"}}, 400
         return None

@@ -101,7 +101,18 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     found = ruler_command.conclude(folder, evaluations, output.report_dir, say, asked=put)
     labels = {p.template for p in found}
     say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
+    _check_lengths_answered(left, found)
     return not any(one.unanswered for one in left)
+
+
+def _check_lengths_answered(left: Iterable[LeftOut], found: Iterable[Prediction]) -> None:
+    """Raises UserError where a task has no answer at a length that is beyond the server's context."""
+    answered = {p.cell for p in found}
+    if lengths := sorted({one.length for one in left if one.too_long and one.cell not in answered}):
+        raise UserError(
+            f"The server takes no prompts of {', '.join(map(str, lengths))} tokens, or not of all tasks: give shorter "
+            "--lengths, or start it with a longer context. All else is stored and in the report."
+        )
 
 
 def _checked(asked: EvalOptions, model: str, sources: Sources) -> tuple[Evaluation, ...]:
@@ -222,13 +233,16 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     for each in evaluations:
         beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
         least = min(task.answer_tokens for task in each.tasks)
+        less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
         if most is not None and beside and most - before - beside <= least:
-            less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
             raise UserError(
                 f"{served.model} takes at most {most} tokens, and with {beside} to write beside an answer there is no "
                 f"room for a question: give {less}."
             )
-        runner.check_lengths(served.model, most, each, before + beside)
+        advice = f", or {less}" if beside else ""
+        if served.template_unknown:
+            advice += ", and leave room for the chat template, which only the server knows"
+        runner.check_lengths(served.model, most, each, before + beside, advice)
 
 
 def _limits(listed: Mapping[str, Any]) -> list[int]:

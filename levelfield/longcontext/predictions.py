@@ -22,6 +22,7 @@ MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
 CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
 FILTERED = "content_filter"  # how servers end an answer that a filter has taken away or cut off
 WITHHELD = "The server's content filter withheld the answer."
+TOO_LONG = "The server refuses this question as longer than its context"  # at the beginning of why one is left out
 AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
@@ -70,6 +71,11 @@ class LeftOut:
         return self.why.endswith(AGAIN)
 
     @property
+    def too_long(self) -> bool:
+        """Whether the server has a shorter context."""
+        return self.why.startswith(TOO_LONG)
+
+    @property
     def base_task(self) -> str:
         """The task without the depth that was chosen for its needle."""
         return self.task.partition("@")[0]
@@ -77,6 +83,11 @@ class LeftOut:
     @property
     def setting(self) -> Setting:
         return self.flavour, self.template, self.seed
+
+    @property
+    def cell(self) -> tuple[str, int, Setting]:
+        """The task, length and setting that lack it."""
+        return self.task, self.length, self.setting
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,33 @@ def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str
     assert len(server.asked) == 3
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "tries"),
+    [
+        (500, "the request exceeds the available context size. try increasing the context size", 1),
+        (500, "This model's maximum context length is 4096 tokens.", 1),
+        (503, "prompt is too long", 1),
+        (501, "no such method", 1),
+        (500, "context deadline exceeded", 3),
+        (503, "The input took too long", 3),
+        (429, "Limit of 20 requests and a maximum of 1000 tokens a minute", 3),
+        (500, "no context", 3),
+    ],
+)
+def test_a_context_that_is_exceeded_is_no_outage(server: ModelServer, status: int, said: str, tries: int) -> None:
+    kind = Unanswered if tries > 1 else UserError
+    for reply in (Raw(json.dumps({"error": said}).encode(), status), Raw(_inside(said, status))):
+        server.reply = reply
+        server.asked.clear()
+        with client(server) as this, pytest.raises(kind, match=r"context|too long|such|tokens"):
+            this.answer("completions", BODY)
+        assert len(server.asked) == tries
+
+
+def _inside(said: str, code: int) -> bytes:
+    return json.dumps({"error": {"message": said, "code": code, "type": "server_error"}}).encode()
+
+
 def test_a_reply_without_an_end_is_left(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.faults = ["endless", "endless", "good"]
     with client(server) as this:

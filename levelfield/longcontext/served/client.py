@@ -34,6 +34,7 @@ from levelfield.longcontext.served.words import (
     refusal,
     refused_inside,
     remedy,
+    too_long,
     words,
 )
 from levelfield.spec import UserError
@@ -130,11 +131,12 @@ class Nobody(UserError):
 
 
 class Refusal(UserError):
-    """Raised where the server refuses a request. why: its status, where it has one, and its words."""
+    """Raised where the server refuses a request. why: its status, where it has one, and its words. too_long:
+    whether they say that the prompt is longer than its context."""
 
     def __init__(self, sentence: str, why: str) -> None:
         super().__init__(sentence)
-        self.why = why
+        self.why, self.too_long = why, too_long(why)
 
 
 class _Later(Exception):
@@ -269,11 +271,11 @@ class Client:
             raise _Later(f"no reply within {self.patience.timeout:g} seconds")
         except (self.http.TransportError, self.http.DecodingError) as error:
             raise _Later(f"the connection broke ({reason(error, self.key)})")
-        if passing(found.status_code):
+        said = words(found, self.key) if found.status_code >= 400 else ""
+        if passing(found.status_code, said):
             self._refuse_spent(found)
-            raise _Later(f"the server answered {found.status_code}: {words(found, self.key)}", _after(found.headers))
+            raise _Later(f"the server answered {found.status_code}: {said}", _after(found.headers))
         if found.status_code >= 400:
-            said = words(found, self.key)
             raise Refusal(refusal(self.address.url, found, self.key), f"{found.status_code}: {said}")
         if found.status_code != 200:
             raise UserError(refusal(self.address.url, found, self.key))
