@@ -80,6 +80,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
         evaluations = _checked(asked, choice.served.model or "", sources) if known else ()
         here = tokenizer_here(word) if (word := choice.model.tokenizer) and word != SERVER else None
         with client_of(address, choice.served) as client:
+            client.say = say
             listed = _listed(client, choice, here, say)
             name = model_of(choice.served.model, listed, address)
             if (names := _names(listed.models)) and name not in names:

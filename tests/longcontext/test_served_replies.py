@@ -83,6 +83,59 @@ def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str
     assert len(server.asked) == 3
 
 
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": [THOUGHT, {"type": "text", "text": " 7"}, {"type": "text", "text": "3"}]}, " 73", "Hm."),
+        ({"content": [{"type": "text", "text": "<think>So.</think> 7"}]}, " 7", "So."),
+        ({"content": [{"type": "reasoning", "reasoning": "Hm."}, " 7", {"type": "image_url"}, 5]}, " 7", "Hm."),
+        ({"content": [THOUGHT], "reasoning_content": "Well."}, "", "Well."),
+        ({"content": None, "tool_calls": [CALL]}, "", ""),
+        ({"content": None, "refusal": "I cannot."}, "I cannot.", ""),
+    ],
+)
+def test_a_whole_reply_without_a_plain_text_is_an_answer(
+    server: ModelServer, message: object, text: str, reasoning: str
+) -> None:
+    server.reply = Raw(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode())
+    with client(server) as this:
+        found = this.answer("chat/completions", BODY)
+    assert (found.text, found.reasoning, len(server.asked)) == (text, reasoning, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", '"max_completion_tokens": 4096}'),
+        ("'temperature' does not support 0 with this model.", '"temperature": null to --more'),
+    ],
+)
+def test_a_field_that_a_hosted_model_refuses_is_told_with_the_option(
+    server: ModelServer, said: str, advice: str
+) -> None:
+    server.reply = Raw(json.dumps({"error": {"message": said}}).encode(), 400)
+    with client(server) as this, pytest.raises(UserError) as found:
+        this.answer("chat/completions", BODY)
+    assert said.rstrip(".") in str(found.value) and advice in str(found.value)
+
+
+def test_a_long_wait_is_told_once(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("levelfield.longcontext.served.client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Client, "_wait", lambda self: None)
+    with client(server) as this:
+        this.say = told.append
+        for seconds in ("25", "1"):
+            server.reply = Raw(b"{}", 429, {"Retry-After": seconds})
+            with pytest.raises(Unanswered):
+                this.answer("completions", BODY)
+    assert told == ["The server asks to wait 25 seconds."]
+
+
 @pytest.mark.parametrize(
     ("status", "said", "tries"),
     [

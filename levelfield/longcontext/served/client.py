@@ -41,6 +41,7 @@ from levelfield.spec import UserError
 
 T = TypeVar("T")
 HERE = ("localhost", "127.0.0.1", "::1")
+LONG_HOLD_S = 5.0  # of which is told
 LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
 MOST_BYTES = 1 << 24  # of any reply, in addition to what its request may ask for:
 BYTES_OF_PROMPT, BYTES_OF_TOKEN = 16, 1024  # for a byte of the request and for a token, with what --more may add to it
@@ -150,12 +151,14 @@ class _Later(Exception):
 @final
 @dataclass
 class Client:
-    """A server, the key for it and how patiently it is asked. connections: how many are kept open."""
+    """A server, the key for it and how patiently it is asked. connections: how many are kept open. say: is told of a
+    long wait that the server asks for."""
 
     address: Address
     key: str | None = field(repr=False)
     patience: Patience = Patience()
     connections: int = 8
+    say: Callable[[str], object] = lambda text: None
 
     def __post_init__(self) -> None:
         self.http = _library()
@@ -244,7 +247,11 @@ class Client:
         with self._lock:
             self.tried_again += 1
             if after is not None:
-                self._hold = max(self._hold, time.monotonic() + min(after, LONGEST_HOLD_S))
+                after = min(after, LONGEST_HOLD_S)
+                until = time.monotonic() + after
+                if after >= LONG_HOLD_S and until > self._hold + 1:  # once for all threads
+                    self.say(f"The server asks to wait {after:,.0f} seconds.")
+                self._hold = max(self._hold, until)
         time.sleep(self.patience.pause(tried))
 
     def _sent(self, method: str, url: str, seconds: float, body: Mapping[str, Any] | None = None) -> Any:

@@ -4,13 +4,13 @@
     # Reply(text=" 7319284", reasoning="Well.", finish="stop", ...)
 
 Servers put reasoning in a field of its own (vLLM, SGLang, llama.cpp, DeepSeek: `reasoning_content`; others:
-`reasoning`) or leave it in the text between <think> and </think>. Only the answer is scored.
+`reasoning`), in parts of the answer (Mistral) or in the text between <think> and </think>. Only the answer is scored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,12 @@ GIVEN_UP = ("abort", "error")
 
 EMPTY = ("length", FILTERED)
 """How an answer ends that may have no text: the model was still thinking, or a filter took its answer away."""
+
+
+CALLS = ("tool_calls", "function_call")
+"""Fields of a whole reply that calls a function in place of an answer, which is an empty one."""
+THINKING = ("thinking", "reasoning")
+"""Types of the parts of an answer that are none of its text."""
 
 
 class BrokenReply(Exception):
@@ -59,6 +65,11 @@ def read(found: Any) -> Reply:
     reasoning = ""
     if isinstance(message, Mapping):
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if isinstance(text, list):
+        text, thought = _joined(text)
+        reasoning = reasoning or thought
+    if text is None and isinstance(message, Mapping):
+        text = message.get("refusal") or ("" if any(message.get(name) for name in CALLS) else None)
     if text is None and (reasoning or choice.get("finish_reason") in EMPTY):
         text = ""
     if not isinstance(text, str) or not isinstance(reasoning, str):
@@ -77,6 +88,17 @@ def read(found: Any) -> Reply:
         unopened=bool(THOUGHT.match(given)) and not OPEN.match(given),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
+
+
+def _joined(parts: Sequence[Any]) -> tuple[str, str]:
+    """Joins the parts of an answer, as Mistral sends them: its text, and the reasoning in it."""
+    said, thought = "", ""
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        inner = part.get(kind, part.get("text")) if isinstance(part, Mapping) else part
+        text = "".join(_joined(inner)) if isinstance(inner, list) else inner if isinstance(inner, str) else ""
+        said, thought = (said, thought + text) if kind in THINKING else (said + text, thought)
+    return said, thought
 
 
 def whole(text: str) -> str:

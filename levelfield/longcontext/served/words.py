@@ -123,6 +123,10 @@ def remedy(status: int, said: str) -> str:
         return "set the key in the environment variable that --key-env names"
     if status == 404:
         return "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
+    if "max_completion_tokens" in said:
+        return """add --more '{"max_tokens": null, "max_completion_tokens": 4096}'"""
+    if "temperature" in said:
+        return """add "temperature": null to --more, or give the --temperature that it takes"""
     if "context" in said or "maximum" in said or "too long" in said:
         return "give shorter --lengths, or start the server with a longer context"
     return "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
