@@ -1,9 +1,10 @@
-"""Questions that a server refuses alone, and a disk that is full, cost no other answer."""
+"""Questions that a server refuses alone, withholds or cuts off, and a full disk, cost no other answer."""
 
 from __future__ import annotations
 
 import errno
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -14,11 +15,13 @@ from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
 from levelfield.longcontext.answers import score, stored, withheld
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.way import By, Way
 from levelfield.report.longcontext import asked
-from levelfield.ruler import Bytes, generate
+from levelfield.ruler import Bytes, Needle, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
@@ -122,3 +125,29 @@ def test_an_answer_without_room_costs_no_other(
         patched.setattr(asking.Answers, "append", full_once)
         ask(served(server), tmp_path)
     assert 5 <= len(stored(tmp_path)) == len(server.answered) - 1 < 23
+
+
+KEPT = 600  # tokens that a server reads at most
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "cut"),
+    [
+        ((700, 1400, 2800), lambda tokens: min(KEPT, tokens), {1400, 2800}),
+        ((700, 1400, 2800), lambda tokens: min(1500, tokens), {2800}),
+        ((1400,), lambda tokens: KEPT, {1400}),
+        ((700, 1400, 2800), lambda tokens: 3 * tokens // 4 + 40, set()),  # a tokenizer with longer words
+        ((700, 1400, 2800), lambda tokens: 5 * tokens // 4, set()),
+        ((700, 1400), lambda tokens: 900 + tokens, set()),  # a system prompt
+    ],
+)
+def test_a_server_that_cuts_off_is_noticed_by_an_approximation_too(
+    lengths: tuple[int, ...], counts: Callable[[int], int], cut: set[int]
+) -> None:
+    found = []
+    for length in lengths:
+        for index, sample in enumerate(generate(Needle(haystack="needles"), length, Approximate(), count=4)):
+            one = Prediction.of(sample, Needle(haystack="needles"), text="", made=0, status="ok")
+            one = replace(one, tokens=one.tokens - index)
+            found.append(replace(one, counted={"prompt": counts(one.tokens)}))
+    assert cut_lengths(found, exact=False) == cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,9 +17,8 @@ from toy_reader import SINGLE, knows
 from toy_served import ask, served
 
 from levelfield.longcontext.answers import predictions, score
-from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import Prediction, settled
+from levelfield.longcontext.predictions import settled
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
@@ -27,7 +26,7 @@ from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.replies import Reply, read
 from levelfield.longcontext.served.way import Way, Wrapping
 from levelfield.report.longcontext import asked
-from levelfield.ruler import Bytes, Needle, generate
+from levelfield.ruler import Bytes, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
@@ -347,32 +346,6 @@ def test_answers_under_a_label_of_earlier_versions_are_found(server: ModelServer
     for label, way in ways.items():
         assert way.label("") != label == way.as_stored(["chat", label]).label("")
         assert way.as_stored(["chat"]) == way == way.as_stored([label, way.label("")])
-
-
-KEPT = 600  # tokens that a server reads at most
-
-
-@pytest.mark.parametrize(
-    ("lengths", "counts", "cut"),
-    [
-        ((700, 1400, 2800), lambda tokens: min(KEPT, tokens), {1400, 2800}),
-        ((700, 1400, 2800), lambda tokens: min(1500, tokens), {2800}),
-        ((1400,), lambda tokens: KEPT, {1400}),
-        ((700, 1400, 2800), lambda tokens: 3 * tokens // 4 + 40, set()),  # a tokenizer with longer words
-        ((700, 1400, 2800), lambda tokens: 5 * tokens // 4, set()),
-        ((700, 1400), lambda tokens: 900 + tokens, set()),  # a system prompt
-    ],
-)
-def test_a_server_that_cuts_off_is_noticed_by_an_approximation_too(
-    lengths: tuple[int, ...], counts: Callable[[int], int], cut: set[int]
-) -> None:
-    found = []
-    for length in lengths:
-        for index, sample in enumerate(generate(Needle(haystack="needles"), length, Approximate(), count=4)):
-            one = Prediction.of(sample, Needle(haystack="needles"), text="", made=0, status="ok")
-            one = replace(one, tokens=one.tokens - index)
-            found.append(replace(one, counted={"prompt": counts(one.tokens)}))
-    assert cut_lengths(found, exact=False) == cut
 
 
 def test_a_thought_that_the_template_opened_and_that_has_no_end_is_no_answer(
