@@ -71,13 +71,15 @@ class Raw(NamedTuple):
 class ModelServer:
     """What the server was asked, and how it answers.
 
-    says: the answer to a prompt, as text. refuses: which prompts its filter refuses. tokenize: the ids of the text in
-    the field `word`, after `bos` where special tokens are asked for. repeats: whether a chat's answer begins with the
-    last message. key: required of requests. storm: seconds from the first request on in which it answers nothing but
-    429. listing, reply: what it sends instead of its models and of an answer.
+    says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
+    refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where
+    special tokens are asked for. loading: how many requests for ids it still answers by 503. context: letters of a
+    prompt that it takes. repeats: whether a chat's answer begins with the last message. key: required of requests.
+    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
+    of its models and of an answer.
     """
 
-    says: Callable[[str], str]
+    says: Callable[[str], Any]
     url: str = ""
     faults: Sequence[Fault] = ("good",)
     chat: bool = True
@@ -87,12 +89,15 @@ class ModelServer:
     reply: Raw | None = None
     tokenize: Callable[[str], list[int]] | None = None
     word: str = "prompt"
+    loading: int = 0
+    context: int = 1 << 30
     bos: tuple[int, ...] = ()
     repeats: bool = False
     key: str = ""
     storm: float = 0.0
     reasoning: str = ""
     refuses: Callable[[str], bool] = lambda prompt: False
+    ends: Callable[[str], str] = lambda prompt: "stop"
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
@@ -161,7 +166,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _tokenized(self, body: dict[str, Any]) -> None:
         server = self.server_state
-        if server.tokenize is None or self.path != "/tokenize" or server.word not in body:
+        if server.loading:
+            server.loading -= 1
+            self._send({"error": {"message": "Loading model"}}, 503)
+        elif server.tokenize is None or self.path != "/tokenize" or server.word not in body:
             self._send({"detail": "Not Found"}, 404)
         else:
             special = body.get("add_special_tokens") or body.get("add_special")
@@ -199,6 +207,9 @@ class Handler(BaseHTTPRequestHandler):
             return {"detail": "Not Found"}, 404
         if not isinstance(body.get("prompt", ""), str) and not server.ids:
             return {"error": {"message": "prompt must be a string"}}, 422
+        if len(prompt_of(body)) > server.context:
+            said = "the request exceeds the available context size"
+            return {"error": {"code": 500, "message": said, "type": "server_error"}}, 500
         if server.refuses(prompt_of(body)):
             return {"error": {"message": "filtered", "code": "content_filter"}}, 400
         return None
@@ -207,18 +218,18 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server_state
         prompt = prompt_of(body)
         text = server.says(prompt)
-        choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else "stop"}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "abort" if fault == "given up" else server.ends(prompt)}
         text = text[:3] if fault == "given up" else text
         if "messages" in body:
             before = body["messages"][-1]["content"] if server.repeats else ""
-            choice["message"] = {"role": "assistant", "content": before + text}
+            choice["message"] = {"role": "assistant", "content": before + text if before else text}
             if server.reasoning:
                 choice["message"]["reasoning_content"] = server.reasoning
         else:
             choice["text"] = text
         if fault == "no text":
             choice = {"index": 0, "text": None, "finish_reason": "stop"}
-        usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(text)}
+        usage: dict[str, Any] = {"prompt_tokens": len(prompt), "completion_tokens": len(text or "")}
         if fault == "wrong counts":
             usage = {"prompt_tokens": -5, "completion_tokens": "many"}
         found: dict[str, Any] = {"choices": [] if fault == "empty" else [choice], "usage": usage}

@@ -24,7 +24,7 @@ from levelfield.engine.models import Loaded, Named
 from levelfield.files import check_name, disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import Evaluation, Overrides
-from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction
+from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction, settled
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking, wrappings
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
@@ -220,7 +220,7 @@ def conclude(
     """
     found, scores = answers.predictions(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    left = answers.left_out(folder)
+    left = [*answers.left_out(folder), *answers.withheld(folder)]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
@@ -306,11 +306,23 @@ def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Predic
     """Yields a function that shows an answer, in a table of scores so far."""
     names = tuple(dict.fromkeys(task.name for each in evaluations for task in each.tasks))
     lengths = sorted({length for each in evaluations for length in each.lengths})
+    seen: list[Prediction] = []
+
+    def show(found: Prediction, new: bool) -> None:
+        seen.append(found)
+        _show(shown, found, new)
+
     with score_table(Console(), names, lengths, sum(each.prompts for each in evaluations)) as shown:
-        yield lambda found, new: _show(shown, found, new)
+        yield show
+        if any(found.think_open for found in seen):
+            shown.scores.clear()
+            for found in settled(seen):
+                _show(shown, found, new=False)
 
 
 def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
+    if found.withheld:
+        return
     broken = found.status == "diverged"
     match = None if broken else 100 * score(found.ruler_task, found.scored_text, found.references).match
     shown.add(found.base_task, found.length, match, new)
@@ -333,7 +345,7 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
 
 
 def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
-    """Yields a line for each task and length with samples that do not fit."""
+    """Yields a line for each task and length with samples that do not fit or have no answer."""
     cells: dict[tuple[str, int], list[LeftOut]] = {}
     for one in left:
         cells.setdefault((one.task, one.length), []).append(one)

@@ -21,6 +21,7 @@ from levelfield.cli.streams import Say, say_all
 from levelfield.files import check_name, disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import LeftOut, Prediction
 from levelfield.longcontext.reserved import reserved
@@ -78,15 +79,18 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
         evaluations = _checked(asked, choice.served.model or "", sources) if known else ()
         here = tokenizer_here(word) if (word := choice.model.tokenizer) and word != SERVER else None
         with client_of(address, choice.served) as client:
+            client.say = say
             listed = _listed(client, choice, here, say)
             name = model_of(choice.served.model, listed, address)
             if (names := _names(listed.models)) and name not in names:
                 say(f"The server lists no model {name}, and may refuse it: it has {_few(names)}.")
-            served = Served(client, name, way_of(choice.served), here or tokenizer_for(word, name, client))
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
+            way = way_of(choice.served).as_stored(model_record.ways(folder))
             evaluations = evaluations or _checked(asked, name, sources)
             try:
+                counting = word or model_record.counting_of(folder)
+                served = Served(client, name, way, here or tokenizer_for(counting, name, client))
                 left = _asked(served, Asked(choice, listed.models, evaluations, folder, output.report_dir), say)
             except Unfinished as why:
                 print(f"levelfield: {why}", file=sys.stderr)
@@ -97,7 +101,18 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     found = ruler_command.conclude(folder, evaluations, output.report_dir, say, asked=put)
     labels = {p.template for p in found}
     say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
+    _check_lengths_answered(left, found)
     return not any(one.unanswered for one in left)
+
+
+def _check_lengths_answered(left: Iterable[LeftOut], found: Iterable[Prediction]) -> None:
+    """Raises UserError where a task has no answer at a length that is beyond the server's context."""
+    answered = {p.cell for p in found}
+    if lengths := sorted({one.length for one in left if one.too_long and one.cell not in answered}):
+        raise UserError(
+            f"The server takes no prompts of {', '.join(map(str, lengths))} tokens, or not of all tasks: give shorter "
+            "--lengths, or start it with a longer context. All else is stored and in the report."
+        )
 
 
 def _checked(asked: EvalOptions, model: str, sources: Sources) -> tuple[Evaluation, ...]:
@@ -139,7 +154,8 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     check_limit(served, asked.listed, evaluations)
     options, address = asked.choice.served, served.client.address
-    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most)
+    bill = Bill.of(served.tokenizer, evaluations, asked.folder, served.way.most, beside=served.beside)
+    bill = bill._replace(template_unknown=served.template_unknown)
     prices = prices_of(options)
     say(f"{served.model} at {address.url}: {'; '.join(sentences.values())}.")
     say(f"Tokens are counted by {_counting(served)}. {bill.line(prices)}")
@@ -213,17 +229,20 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
     most = min((value for each in mine for value in _limits(each)), default=None)
-    before = len(getattr(served.tokenizer, "bos_ids", ()))
+    before = served.beside
     for each in evaluations:
         beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
         least = min(task.answer_tokens for task in each.tasks)
+        less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
         if most is not None and beside and most - before - beside <= least:
-            less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
             raise UserError(
                 f"{served.model} takes at most {most} tokens, and with {beside} to write beside an answer there is no "
                 f"room for a question: give {less}."
             )
-        runner.check_lengths(served.model, most, each, before + beside)
+        advice = f", or {less}" if beside else ""
+        if served.template_unknown:
+            advice += ", and leave room for the chat template, which only the server knows"
+        runner.check_lengths(served.model, most, each, before + beside, advice)
 
 
 def _limits(listed: Mapping[str, Any]) -> list[int]:
@@ -256,24 +275,34 @@ def _counting(served: Served) -> str:
 
 
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
-    """Yields lines on what the server counted otherwise than we did, by length.
+    """Yields lines on answers that ended in a thought, and on what the server counted otherwise than we did, by length.
 
-    asked: how the questions under each label were put (`model_record.way_of`). Where that says that our own counts are
-    approximate, they say nothing of prompts that were cut off.
+    asked: how the questions under each label were put (`model_record.way_of`), and whether our own counts are exact.
     """
+
+    def exact(label: str) -> bool:
+        return model_record.is_exact(asked.get(label, ""))
+
     groups: dict[tuple[str, int], list[Prediction]] = {}
     for p in found:
-        if "prompt" in p.counted:
-            groups.setdefault((p.template, p.length), []).append(p)
-    for (label, length), group in groups.items():
+        groups.setdefault((p.template, p.length), []).append(p)
+    cut = {label: cut_lengths((p for p in found if p.template == label), exact(label)) for label, _ in groups}
+    for (label, length), whole in groups.items():
+        if ended := sum(p.ended_thinking for p in whole):
+            yield (
+                f"{ended} of {len(whole)} answers at {length} ({label}) ended while the model was thinking, and are "
+                "empty: give a greater --thinking."
+            )
+        if not (group := [p for p in whole if "prompt" in p.counted]):
+            continue
         counts = sorted(p.counted["prompt"] for p in group)
         where = f"At {length} ({label}) the server counted {_span(counts[0], counts[-1])} tokens of prompt"
         ours = sorted(p.tokens for p in group)
-        exact = model_record.is_exact(asked.get(label, ""))
-        if exact and any(p.cut_off for p in group):
-            yield f"{where}, and prompts have up to {ours[-1]:,}: it may have cut some off."
+        if length in cut[label]:
+            about = "up to" if exact(label) else "about"
+            yield f"{where}, and prompts have {about} {ours[-1]:,}: it may have cut some off."
         elif any(abs(p.counted["prompt"] - p.tokens) > NEAR for p in group):
-            by = "tokenizer" if exact else "approximation"
+            by = "tokenizer" if exact(label) else "approximation"
             yield f"{where}; by the {by} here they have {_span(ours[0], ours[-1])}."
 
 

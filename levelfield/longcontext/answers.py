@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Protocol, final
 
 from levelfield.files import read_log, read_rows, to_line, write_rows
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.model_record import is_exact, positions, way_of
-from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, LeftOut, Prediction, Setting
+from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting, settled
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
 from levelfield.spec.failure import Failure
 
 BASELINES = "baselines.jsonl"
-CUT = "; the server counted far fewer tokens than prompts have, and may have cut some off"
+CUT = "; at a length of {} the server counted far fewer tokens than prompts have, and may have cut some off"
 
 
 def stored(folder: Path) -> list[Prediction]:
@@ -47,11 +48,21 @@ def predictions(folder: Path) -> list[Prediction]:
     """Reads the last answer that was appended to each sample. Raises UserError.
 
     A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
-    nor those to other essays or to another file than the last answer to the same task and length.
+    nor those to other essays or to another file than the last answer to the same task and length. Those that a content
+    filter withheld are in `withheld` instead.
     """
+    return [p for p in _latest(folder) if not p.withheld]
+
+
+def withheld(folder: Path) -> list[LeftOut]:
+    """Returns the samples whose answers a server's content filter withheld: they are stored, and count as none."""
+    return [LeftOut.of(p, WITHHELD) for p in _latest(folder) if p.withheld]
+
+
+def _latest(folder: Path) -> list[Prediction]:
     found = stored(folder)
     texts = {p.cell: p.texts for p in found}
-    return [p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]]
+    return settled([p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]])
 
 
 @final
@@ -185,7 +196,7 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    left, made_for = left_out(folder), positions(folder)
+    left, made_for = [*left_out(folder), *withheld(folder)], positions(folder)
     settings = by_setting(predictions(folder))
     scores = []
     for setting, group in settings.items():
@@ -194,8 +205,8 @@ def score(folder: Path) -> list[SettingScores]:
         cells = score_cells(group, fewer)
         made = rows_of(cells, f"{folder.name}-{name}".removesuffix("-"), fewer, made_for)
         if said := way_of(folder, setting[1]):
-            short = {f"length={p.length}" for p in group if p.cut_off and is_exact(said)}
-            made = [row | Row(asked=said + CUT * (row.get("at", "").partition(",")[0] in short)) for row in made]
+            short = {f"length={n}": CUT.format(n) for n in cut_lengths(group, is_exact(said))}
+            made = [row | Row(asked=said + short.get(row.get("at", "").partition(",")[0], "")) for row in made]
         base = baseline_rows(folder, setting)
         scores.append(SettingScores(name, made, base, middle_gaps(cells), failures(cells), variant=setting[0]))
     return scores

@@ -32,12 +32,14 @@ class Prices(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What an evaluation asks at most. read, written: tokens of the prompts and of the answers."""
+    """What an evaluation asks at most. read, written: tokens of the prompts and of the answers. template_unknown:
+    whether a server reads a template beside them that nobody here knows."""
 
     questions: int
     answered: int
     read: int
     written: int
+    template_unknown: bool = False
 
     @staticmethod
     def of(
@@ -47,9 +49,11 @@ class Bill(NamedTuple):
         most: Callable[[int], int] = int,
         *,
         more: Iterable[Prediction] = (),
+        beside: int = 0,
     ) -> Bill:
         """Counts what is still to be asked. evaluations: for a server as `Served.put` makes them. most: tokens
         that may be written for an answer of a budget. more: answers that are not joined to those of the folder yet.
+        beside: tokens that are read with each question, and are no part of its length.
 
         Only an answer to the very texts of a question counts; one that does not say its file is as good as none.
         """
@@ -67,7 +71,7 @@ class Bill(NamedTuple):
                         for place in places
                     )
                     total, answered = total + each.count, answered + known
-                    read += (each.count - known) * max(0, length - budget)
+                    read += (each.count - known) * (max(0, length - budget) + beside)
                     written += (each.count - known) * most(budget)
         return Bill(total, answered, read, written)
 
@@ -83,11 +87,12 @@ class Bill(NamedTuple):
         """Says it in words."""
         before = f", {self.answered:,} of them answered before" if self.answered else ""
         noun = "question" if self.questions == 1 else "questions"
+        without, it = (" without the server's template", " without it") if self.template_unknown else ("", "")
         text = (
-            f"{self.questions:,} {noun}{before}. To read: at most {self.read:,} tokens; to write: at most "
+            f"{self.questions:,} {noun}{before}. To read: at most {self.read:,} tokens{without}; to write: at most "
             f"{self.written:,}."
         )
-        return text if prices is None else f"{text} Cost: {dollars(self.cost(prices))}."
+        return text if prices is None else f"{text} Cost{it}: {dollars(self.cost(prices))}."
 
 
 def dollars(cost: float) -> str:

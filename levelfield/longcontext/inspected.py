@@ -15,6 +15,7 @@ from typing import Any
 
 from levelfield.files import read_text
 from levelfield.longcontext.exported import scored
+from levelfield.longcontext.predictions import FILTERED, WITHHELD
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
 
@@ -57,7 +58,8 @@ def task_of_file(file: Path, tokens: int) -> Any:
 
 
 def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yields the line of every sample in a log that levelfield exported, and the answer to it.
+    """Yields the line of every sample in a log that levelfield exported, and the answer to it, but what a content
+    filter withheld.
 
     path: a log as .eval, which needs Inspect to be read, or as .json. Raises UserError.
     """
@@ -65,6 +67,8 @@ def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
     if not samples:
         raise UserError(f"{path} has no answers: name a log of Inspect that has samples.")
     for sample in samples:
+        if _filtered(sample["output"]):
+            continue
         doc = {**(sample.get("metadata") or {}), "input": sample["input"], "outputs": sample["target"]}
         if "settings" not in doc:
             raise UserError(f"{path} is of samples that levelfield did not export: it can read no others from Inspect.")
@@ -72,14 +76,18 @@ def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
 
 
 def failed(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yields the line of every exported sample that has an error in place of an answer, and the error.
+    """Yields the line of every exported sample that has no answer, and why: an error, or a content filter.
 
     path: as of `answers`. Raises UserError.
     """
     for sample in _log(path).get("samples") or ():
         doc, error = sample.get("metadata") or {}, sample.get("error")
-        if error and all(name in doc for name in PLACE):
+        if not all(name in doc for name in PLACE):
+            continue
+        if error:
             yield doc, str(error.get("message", "") if isinstance(error, dict) else error).partition("\n")[0]
+        elif _filtered(sample["output"]):
+            yield doc, WITHHELD
 
 
 def _log(path: Path) -> Mapping[str, Any]:
@@ -101,6 +109,10 @@ def _log(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict) or "eval" not in found:
         raise UserError(f"{path} is no log of Inspect: it has no part 'eval'.")
     return found
+
+
+def _filtered(output: Mapping[str, Any]) -> bool:
+    return any(choice.get("stop_reason") == FILTERED for choice in output.get("choices") or ())
 
 
 def _said(output: Mapping[str, Any]) -> str:

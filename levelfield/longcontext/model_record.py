@@ -13,7 +13,7 @@ from typing import Any
 
 from levelfield.files import read_json, write_json
 from levelfield.longcontext.predictions import PREDICTIONS
-from levelfield.longcontext.served.lengths import APPROXIMATE
+from levelfield.longcontext.served.lengths import APPROXIMATE, SERVER
 from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
 
@@ -99,6 +99,13 @@ def note_anatomy(folder: Path, layers: str, parameters: int, positions: int | No
 def tokenizer_of(folder: Path) -> str:
     """Reads the name of the tokenizer in which a folder's lengths are counted; "" where it is not recorded."""
     return str(_record(folder).get("tokenizer", ""))
+
+
+def counting_of(folder: Path) -> str | None:
+    """Returns "server" or "approximate" where that counted the lengths of a folder's answers, and None otherwise."""
+    path = folder / PREDICTIONS
+    known = tokenizer_of(folder) if path.exists() and path.stat().st_size else ""
+    return known if known in (APPROXIMATE, SERVER) else None
 
 
 def precision_of(folder: Path) -> str:

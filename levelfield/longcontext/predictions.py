@@ -7,8 +7,8 @@ Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from levelfield.ruler import BEYOND, OFFICIAL, RULER, RulerTask, Sample
@@ -20,6 +20,9 @@ LEFT_OUT = "left_out.jsonl"
 ESSAYS = "essays"  # the column of samples that names theirs
 MOST_TOKENS = 100_000_000  # of a prompt with its answer: no model has read more
 CUT_OFF = 0.9  # of a prompt's tokens: a server that counts fewer may not have read all of it
+FILTERED = "content_filter"  # how servers end an answer that a filter has taken away or cut off
+WITHHELD = "The server's content filter withheld the answer."
+TOO_LONG = "The server refuses this question as longer than its context"  # at the beginning of why one is left out
 AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
@@ -45,8 +48,8 @@ class LeftOut:
     why: str
 
     @staticmethod
-    def of(sample: Sample, why: str) -> LeftOut:
-        """Leaves out a sample that could be made, but has no answer."""
+    def of(sample: Sample | Prediction, why: str) -> LeftOut:
+        """Leaves out a sample that could be made, but has no answer, or none that counts."""
         return LeftOut(
             task=sample.task,
             length=sample.length,
@@ -73,6 +76,11 @@ class LeftOut:
         return self.why.endswith(AGAIN)
 
     @property
+    def too_long(self) -> bool:
+        """Whether the server has a shorter context."""
+        return self.why.startswith(TOO_LONG)
+
+    @property
     def base_task(self) -> str:
         """The task without the depth that was chosen for its needle."""
         return self.task.partition("@")[0]
@@ -80,6 +88,11 @@ class LeftOut:
     @property
     def setting(self) -> Setting:
         return self.flavour, self.template, self.seed
+
+    @property
+    def cell(self) -> tuple[str, int, Setting]:
+        """The task, length and setting that lack it."""
+        return self.task, self.length, self.setting
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,8 @@ class Prediction:
 
     reasoning, finish, counted: of a model behind a server, what it wrote before its answer, why it ended ("stop",
     "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning).
+
+    think_open: whether its prompt had opened a thought, which the answer had to close.
 
     question: what was asked, as a reader of the report needs it; "" in lines that are older than this field.
     """
@@ -116,6 +131,7 @@ class Prediction:
     finish: str = field(default="", metadata=ADDED)
     counted: Mapping[str, int] = field(default_factory=dict, metadata=ADDED)
     question: str = field(default="", metadata=ADDED)
+    think_open: bool = field(default=False, metadata=ADDED)
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
@@ -175,6 +191,16 @@ class Prediction:
         return self.counted.get("prompt", self.tokens) < CUT_OFF * self.tokens
 
     @property
+    def withheld(self) -> bool:
+        """Whether a filter of the server took the answer away or cut it off, so that it is not the model's."""
+        return self.finish == FILTERED
+
+    @property
+    def ended_thinking(self) -> bool:
+        """Whether its tokens ran out while the model was thinking, so that it is empty."""
+        return self.finish == "length" and not self.text.strip() and bool(self.reasoning or self.counted.get("thought"))
+
+    @property
     def essays(self) -> str:
         """The name, and hash, of the essays that its prompt is made of; "" for a prompt without any."""
         return str(self.slices.get(ESSAYS, ""))
@@ -231,6 +257,21 @@ def task_of(settings: Mapping[str, Any]) -> RulerTask:
             "of levelfield that wrote it, or a later one."
         )
     return kinds[kind](**given)
+
+
+def settled(found: Sequence[Prediction]) -> list[Prediction]:
+    """Returns a model's answers, in which a thought that has no end is no text of an answer.
+
+    Where prompts open a thought, as other answers to prompts of this template show, one whose tokens ran out before it
+    closed the thought has only thought.
+    """
+    opened = {p.template for p in found if p.think_open}
+    return [
+        replace(p, text="", reasoning=p.text, counted={**p.counted, "thought": p.made})
+        if p.template in opened and p.finish == "length" and not p.reasoning
+        else p
+        for p in found
+    ]
 
 
 OnPrediction = Callable[[Prediction, bool], None]

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from levelfield.longcontext.predictions import LeftOut, Prediction, Setting
+from levelfield.longcontext.predictions import WITHHELD, LeftOut, Prediction, Setting
 from levelfield.ruler import RULER, QuestionSet, Score, score
 from levelfield.spec import Row
 from levelfield.spec.failure import Failure
@@ -24,6 +25,7 @@ COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
 OF_RULER = frozenset(task.name for task in RULER)
 TENTHS = 10
+ENDED_THINKING = "(nothing: tokens ran out while it was thinking)"
 NO_MARK = re.compile(r"[,;=<]+ *")  # what separates the parts of a location
 Share = tuple[float, int]
 """A mean score from 0 to 1, and its number of samples."""
@@ -86,7 +88,7 @@ def failures(cells: Iterable[Cell]) -> list[Failure]:
             sample=p.index,
             depth=f"{p.depths[0]:.2f}" if len(p.depths) == 1 else "",
             expected=", ".join(p.references),
-            answered=p.scored_text,
+            answered=ENDED_THINKING if p.ended_thinking else p.scored_text,
             score=one.percent("match"),
             question=p.question,
         )
@@ -129,9 +131,12 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     whose tasks are fixed and whose n counts samples. status: "partial" where samples were skipped, "left_out" where
     all were, "outdated" where answers are to prompts of an earlier version, "diverged" where logits were no numbers:
     such answers count as wrong, and where all are such there is no value; an average has the worst status of its tasks.
-    `thinking_tokens` is what a model wrote before its answers, on average. positions: the number that the model
-    was made for, where it is known; it is added to every row.
+    `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many answers are empty
+    because tokens ran out while it was thinking, and `withheld` how many answers a server's
+    content filter withheld, which are left out. positions: the number that the model was made for, where it is known;
+    it is added to every row.
     """
+    left = list(left)
     made = [
         row
         for cell in cells
@@ -144,6 +149,8 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     ]
     made += _average_rows(cells, model)
     made += _thinking_rows(cells, model)
+    withheld = Counter((one.base_task, one.length) for one in left if one.why == WITHHELD)
+    made += [_number_row(model, *place, metric="withheld", number=number) for place, number in withheld.items()]
     missing = {(one.base_task, one.length) for one in left} - {(cell.task, cell.length) for cell in cells}
     for name, length in sorted(missing):
         made += [
@@ -232,12 +239,23 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
 
 
 def _thinking_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
-    """Yields the mean number of tokens that a model behind a server thought, for cells in which it thought."""
+    """Yields the mean number of tokens that a model behind a server thought, for cells in which it thought, and
+    how many answers are empty because it had not come to an end."""
     for cell in cells:
+        if ended := sum(one.prediction.ended_thinking for one in cell.whole):
+            yield _number_row(model, cell.task, cell.length, metric="ended_thinking", number=ended) | Row(
+                n=len(cell.whole), status=cell.status
+            )
         thought = [float(one.prediction.counted.get("thought", 0)) for one in cell.whole]
         if any(thought):
             row = row_of(model, cell.task, cell.at, metric="thinking_tokens", values=thought, status=cell.status)
             yield row | Row(unit="tokens")
+
+
+def _number_row(model: str, task: str, length: int, *, metric: str, number: int) -> Row:
+    """Makes a row that says of how many answers of a task and length something is so."""
+    row = row_of(model, task, f"length={length}", metric=metric, values=[number], status="partial")
+    return row | Row(unit="answers", n=number)
 
 
 def _broken(group: Sequence[ScoredPrediction]) -> bool:

@@ -86,13 +86,16 @@ def check(model: LanguageModel, evaluation: Evaluation) -> None:
     check_lengths(model.name, model.max_length, evaluation, len(model.bos_ids))
 
 
-def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0) -> None:
-    """Raises UserError for lengths of more than `most` tokens with the `before` tokens in front of the prompt."""
+def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0, advice: str = "") -> None:
+    """Raises UserError for lengths of more than `most` tokens with the `before` tokens in front of the prompt.
+
+    advice: what else may mend it.
+    """
     longest = max(evaluation.lengths)
     if most is not None and longest + before > most:
         raise UserError(
             f"{name} takes at most {most} tokens and cannot be evaluated at a length of {longest}: "
-            f"give --lengths up to {most - before}."
+            f"give --lengths up to {most - before}{advice}."
         )
 
 

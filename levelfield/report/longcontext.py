@@ -21,8 +21,10 @@ from levelfield.report.intervals import newcombe
 from levelfield.report.links import marked, slug
 from levelfield.report.longcontext_rows import (
     AVERAGES,
+    ENDED,
     READING,
     THINKING,
+    WITHHELD,
     Gaps,
     average_list,
     deciding,
@@ -45,10 +47,14 @@ MARKS = {"partial": " *", "left_out": "left out", "outdated": " †", "diverged"
 BROKEN = "diverged"  # in place of a score, where no answer has one
 BEYOND = heatmaps.BEYOND
 NOTES = {
-    " *": "* Without samples that do not fit this length.",
+    " *": "* Without samples that do not fit this length, or that have no answer.",
     " †": "† Some answers are to prompts of an earlier version: ask again.",
     " §": "§ The model's logits were NaN or infinite in some of these answers, which count as wrong.",
     BROKEN: "diverged: the model's logits were NaN or infinite in all of these answers.",
+}
+COUNTED = {
+    WITHHELD: "Answers that the server's content filter withheld, and that are left out",
+    ENDED: "Answers that are empty, and count as wrong, because tokens ran out while the model was thinking",
 }
 LEAD = "RULER's match in percent, the strict score in brackets."
 SLICES = "The same by kind of question, match in percent with the number of questions."
@@ -264,6 +270,11 @@ def asked(rows: Sequence[Row]) -> list[str]:
         mean = sum(row.get("value", 0.0) for row in thinking) / len(thinking)
         tokens = marked(f"{mean:,.0f} tokens", list_of(thinking[0]))
         notes.append(f"It thought for {tokens} an answer, on average over the cells.")
+    for metric, lead in COUNTED.items():
+        if found := [row for row in rows if row.get("metric") == metric]:
+            total = marked(f"{sum(row.get('value', 0.0) for row in found):,.0f}", list_of(found[0]))
+            cells = (f"{row.get('value', 0.0):,.0f} of {row.get('task', '')} at {_length(row)}" for row in found)
+            notes.append(f"{lead}: {total} ({', '.join(cells)}).")
     return notes
 
 

@@ -28,6 +28,8 @@ READING = (
     "it names no depth and no kind of question, it is of all questions of this length."
 )
 THINKING = "thinking_tokens"
+WITHHELD = "withheld"
+ENDED = "ended_thinking"
 AVERAGES = "averages"
 Share = tuple[float, int]
 Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
@@ -47,8 +49,8 @@ def _place(part: str, row: Row) -> Place:
     metric, task, at = row.get("metric", ""), row.get("task", ""), row.get("at", "")
     if row.get("protocol") == "none":
         return Place((part, row.get("model", "")), (task, at))
-    if metric == THINKING:
-        return Place((part, THINKING), (task, at))
+    if metric in (THINKING, WITHHELD, ENDED):
+        return Place((part, metric), (task, at))
     return Place((part, task), ("" if metric == "accuracy" else metric, at))
 
 

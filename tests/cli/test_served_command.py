@@ -13,8 +13,10 @@ import refusals
 from fixtures_model_server import ModelServer, serving_here
 from toy_reader import knows
 
-from levelfield.cli import app
+from levelfield.cli import app, served_command
 from levelfield.cli.served_command import counted, is_address
+from levelfield.cli.served_options import way_of
+from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served.client import Patience
 from levelfield.ruler import Bytes, Needle, generate
@@ -128,11 +130,25 @@ def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, caps
     more = {"max_tokens": None, "max_completion_tokens": 4096}
     words = ("--model", "toy", "--ask", "chat", "--more", json.dumps(more), "--prices", "0,1000")
     ruler(server, *words, "--dry-run")
-    assert "to write: at most 16,384. Cost: at most $16.38." in capsys.readouterr().out
+    assert "to write: at most 16,384. Cost without it: at most $16.38." in capsys.readouterr().out
     assert "add --yes" in refused(capsys, server, *words)
     assert server.asked == []
     ruler(server, *words, "--yes")
     assert [body["max_completion_tokens"] for body in server.asked] == [4096] * 4
+
+
+def test_a_system_prompt_costs_and_has_to_fit(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """What our bill says is compared with what the server counts, which adds nothing of a template here."""
+    server.models = [{"id": "toy", "max_model_len": 1200}]
+    words = ("--ask", "chat", "--system", "Answer briefly. " * 30, "--count", "2")
+    ruler(server, *words, "--dry-run", "--prices", "1000,0")
+    shown = capsys.readouterr().out
+    assert "at most 2,104 tokens without the server's template;" in shown and "Cost without it: at most $2.10." in shown
+    assert 'briefly. ", which lengths leave out, too, temperature 0' in shown
+    ruler(server, *words)
+    read = sum(p.counted["prompt"] for p in predictions(Path("runs/ruler/toy-served")))
+    assert 2_000 < read <= 2_104
+    assert "give --lengths up to 720" in refused(capsys, server, *words, "--lengths", "721")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +165,9 @@ def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, caps
         (("--model", "c", "--template", "own"), "has no chat template"),
         (("--model", "c", "--system", "Hi"), "needs a chat template"),
         (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
-        (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328"),
+        (("--model", "a", "--thinking", "500"), "give --lengths up to 400, or less --thinking."),
+        (("--model", "a", "--ask", "chat", "--lengths", "901"), "up to 900, and leave room for the chat template"),
+        (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328, or a smaller limit of tokens"),
         (("--model", "a", "--thinking", "900"), "no room for a question: give less --thinking"),
         (("--model", "a", "--more", '{"max_tokens": 900}'), "no room for a question: give a smaller limit"),
         (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
@@ -247,6 +265,36 @@ def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
     assert other.endswith(f" {answer.tokens:,}."), "the prompt alone, and no range"
     (near,) = counted([whole, short], {answer.template: "completions of text; lengths are approximate"})
     assert "cut" not in near and near.endswith(f"by the approximation here they have {answer.tokens:,}.")
+
+
+def test_answers_under_the_label_of_an_earlier_version_are_not_asked_again(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--model", "toy", "--more", '{"seed": 1, "max_completion_tokens": 256}')
+    with monkeypatch.context() as patched:
+        patched.setattr(served_command, "way_of", lambda options: replace(way_of(options), earlier=True))
+        ruler(server, *words)
+    ruler(server, *words)
+    assert len(server.asked) == 4
+    ruler(server, *words[:2], "--more", '{"seed": 2}')
+    ruler(server, *words[:2], "--temperature", "0.7", "--more", '{"temperature":null,"seed":2}')
+    ruler(server, *words[:2], "--more", '{"seed": 2, "temperature": null}')
+    assert len(server.asked) == 12, "a temperature that is not sent makes no other question"
+
+
+def test_answers_that_end_in_a_thought_are_counted(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.says, server.reasoning = lambda prompt: None, "We need to find the number"
+    server.ends = lambda prompt: "length"
+    ruler(server, "--model", "toy", "--ask", "chat")
+    said = "4 of 4 answers at 700 (chat) ended while the model was thinking, and are empty: give a greater --thinking."
+    assert said in capsys.readouterr().out
+    cut = {s.text for s in generate(Needle(haystack="noise"), 700, Bytes(), count=4) if s.index % 2}
+    server.says = lambda prompt: f"I see{knows(prompt)}" if prompt in cut else f"Well.</think>{knows(prompt)}"
+    server.ends, server.reasoning = lambda prompt: "length" if prompt in cut else "stop", ""
+    ruler(server, "--model", "toy", "--ask", "chat", "--thinking", "9")
+    shown = capsys.readouterr().out
+    assert "2 of 4 answers at 700" in shown
+    assert "niah_single_1  50.0" in shown, "the table at the end of the questions, too"
 
 
 def test_patience_grows_and_ends() -> None:

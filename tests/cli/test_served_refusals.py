@@ -14,6 +14,7 @@ from toy_reader import knows
 
 from levelfield.cli import app
 from levelfield.cli.served_command import folder_of
+from levelfield.ruler import Bytes, Needle, generate
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
@@ -171,7 +172,9 @@ def test_a_server_that_fails_after_some_answers_leaves_something_to_do(
     server: ModelServer, capsys: pytest.CaptureFixture[str], fault: Fault
 ) -> None:
     server.faults = ["good", "good", "good", "good", *(fault for _ in range(20))]
-    assert "What it answered is stored: run the same command again" in failed(capsys, server, "--count", "9")
+    assert "What it answered is stored: run the same command again to continue, or with --rescore" in failed(
+        capsys, server, "--count", "9"
+    )
     assert len(server.answered) == 4
     server.faults = ["good"]
     ruler(server, "--model", "toy", "--count", "9")
@@ -201,7 +204,56 @@ def test_a_server_that_counts_no_more_tokens_leaves_something_to_do(
 
     server.tokenize = tokenize
     shown = failed(capsys, server, "--lengths", "700", "900", "--tokenizer", "server")
-    assert "does not count tokens any more" in shown and len(server.answered) == 2
+    assert "does not count tokens now" in shown and len(server.answered) == 2
+
+
+def test_a_folder_goes_on_with_the_counts_that_it_was_begun_with(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a server that is still loading its model neither has a tokenize endpoint nor lacks one."""
+    words = [server.url, *FEW[:-2], "--model", "toy", "--tries", "1"]
+    app.main(["ruler", *words, "--runs-dir", "a"])
+    server.tokenize = lambda text: list(text.encode())
+    app.main(["ruler", *words, "--runs-dir", "a", "--count", "3"])
+    assert "Tokens are counted by an approximation" in capsys.readouterr().out and len(server.answered) == 3
+    app.main(["ruler", *words, "--runs-dir", "b"])
+    server.loading = 1_000
+    for folder in ("b", "c"):
+        with pytest.raises(SystemExit) as stop:
+            app.main(["ruler", *words, "--runs-dir", folder, "--count", "3"])
+        shown = capsys.readouterr().err
+        assert stop.value.code == 1 and "503: Loading model): run the same command again" in shown, shown
+    server.loading = 0
+    for folder in ("b", "c"):
+        app.main(["ruler", *words, "--runs-dir", folder, "--count", "3"])
+        assert json.loads(Path(folder, "ruler/toy-served/model.json").read_text())["tokenizer"] == "server"
+
+
+def test_a_length_beyond_the_servers_context_is_said_and_costs_no_other(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.context = 700
+    words = ("--model", "toy", "--lengths", "700", "1000", "--count", "9", "--at-once", "1")
+    for asked in (9 + 3, 3):
+        shown = refused(capsys, server, *words)
+        assert "takes no prompts of 1000 tokens" in shown and "give shorter --lengths, or start it with a lon" in shown
+        assert asked <= len(server.asked) <= asked + 2, "three of them, and what was on its way"
+        rows = [json.loads(line) for line in Path("runs/ruler/toy-served/rows.jsonl").read_text().splitlines()]
+        cells = {row["at"]: (row["status"], row.get("value")) for row in rows if row["metric"] == "accuracy"}
+        assert cells["length=700"] == ("ok", 100.0) and cells["length=1000"] == ("left_out", None)
+        assert Path("report/ruler-toy-served/report.html").exists()
+        server.asked.clear()
+    server.context = 1000
+    ruler(server, *words)
+
+
+def test_some_prompts_beyond_the_servers_context_are_left_out_alone(server: ModelServer) -> None:
+    sizes = sorted(len(s.text) for s in generate(Needle(haystack="noise"), 700, Bytes(), count=9))
+    server.context = sizes[-1] - 1
+    ruler(server, "--model", "toy", "--count", "9", "--at-once", "1")
+    rows = [json.loads(line) for line in Path("runs/ruler/toy-served/rows.jsonl").read_text().splitlines()]
+    kept = sum(size < sizes[-1] for size in sizes)
+    assert {row["n"] for row in rows if row["at"] == "length=700"} == {kept} and 0 < kept < 9
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "drop"])

@@ -278,6 +278,22 @@ def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_sampl
 
 
 @pytest.mark.peers
+def test_what_a_filter_withheld_is_no_answer_in_a_log_of_inspect(tmp_path: Path) -> None:
+    (file,), _ = export(Evaluation((SINGLE,), (700,), count=2), Bytes(), "jsonl", tmp_path)
+    samples = [
+        {
+            "input": doc["input"],
+            "target": doc["outputs"],
+            "metadata": doc,
+            "output": {"choices": [{"message": {"content": knows(doc["input"])}, "stop_reason": reason}]},
+        }
+        for doc, reason in zip(lines(file), ("content_filter", "stop"))
+    ]
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps({"eval": {}, "samples": samples}))
+    assert [p.index for p in imported.read(log)] == [1]
+
+
 @pytest.mark.skipif(not INSPECT, reason="Inspect is not installed: pip install inspect_ai")
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies

@@ -233,7 +233,7 @@ def test_rows_say_at_which_length_the_server_may_have_cut_prompts_off(server: Mo
     path = tmp_path / "predictions.jsonl"
     short = [p | {"counted": {"prompt": 520}} for p in map(json.loads, path.read_text().splitlines())]
     path.write_text("".join(json.dumps(p) + "\n" for p in short))  # of prompts of 572 and 872 tokens at most
-    for said, cut in ((this.sentence("base"), {"length=1000"}), ("asked; lengths are approximate", set())):
+    for said, cut in ((this.sentence("base"), {"length=1000"}), ("asked; lengths are approximate", {"length=1000"})):
         asking.note_ways(tmp_path, {this.put(EVALUATION).template: said})
         (scores,) = score(tmp_path)
         found = {row.get("at", "").partition(",")[0] for row in scores.rows if "cut some off" in row.get("asked", "")}
@@ -258,6 +258,12 @@ def test_lengths_by_the_servers_tokenizer_are_exact(server: ModelServer, task: s
     for sample in generate(named(task), 2048, found, count=3):
         assert len(sample.ids) == -(-len(sample.text) // 3)
         assert 0 <= 2048 - sample.answer_tokens - len(sample.ids) <= 16
+
+
+@pytest.mark.parametrize("word", ["prompt", "content"])
+def test_a_server_that_loads_its_model_is_waited_for(server: ModelServer, word: str) -> None:
+    server.tokenize, server.word, server.loading = lambda text: list(text.encode()), word, 9
+    assert isinstance(tokenizer_for(None, "toy", served(server).client), ServerTokenizer)
 
 
 def test_without_a_tokenize_endpoint_there_is_an_approximation(server: ModelServer) -> None:

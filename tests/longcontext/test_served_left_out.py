@@ -1,23 +1,27 @@
-"""Questions that a server refuses alone, and a disk that is full, cost no other answer."""
+"""Questions that a server refuses alone, withholds or cuts off, and a full disk, cost no other answer."""
 
 from __future__ import annotations
 
 import errno
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 from fixtures_model_server import ModelServer
-from toy_reader import SINGLE
+from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
-from levelfield.longcontext.answers import score, stored
+from levelfield.longcontext.answers import score, stored, withheld
+from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.way import By, Way
-from levelfield.ruler import Bytes, generate
+from levelfield.report.longcontext import asked
+from levelfield.ruler import Bytes, Needle, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
@@ -65,6 +69,33 @@ def test_a_server_that_refuses_everything_from_some_time_on_is_left(server: Mode
     assert len(server.asked) <= 10 + 2 * 4
 
 
+@pytest.mark.parametrize("text", ["", " 12", None])
+def test_what_a_content_filter_withholds_is_no_answer_of_the_model(
+    server: ModelServer, tmp_path: Path, text: str | None
+) -> None:
+    """It is paid for, so it is not asked again; RULER's score is that of the answers that the model gave."""
+    bad = [s.text for s in generate(SINGLE, 700, Bytes(), count=12)][:3]
+    server.says = lambda prompt: text if prompt in bad else knows(prompt)
+    server.ends = lambda prompt: "content_filter" if prompt in bad else "stop"
+    for _ in range(2):
+        assert ask(served(server), tmp_path) == []
+        assert len(server.asked) == len(stored(tmp_path)) == 24
+    (scores,) = score(tmp_path)
+    found = {(r.get("at"), r.get("metric")): r for r in scores.rows}
+    cell = found["length=700", "accuracy"]
+    assert (cell.get("value"), cell.get("n"), cell.get("status")) == (100.0, 9, "partial")
+    assert found["length=700", "withheld"].get("value") == 3 and ("length=1000", "withheld") not in found
+    assert {one.index for one in withheld(tmp_path)} == {0, 1, 2} and scores.failures == []
+    (note,) = [note for note in asked(scores.rows) if "filter" in note]
+    assert ": 3 (3 of niah_single_1 at 700)." in note
+
+
+def test_a_filter_that_withholds_everything_is_said(server: ModelServer, tmp_path: Path) -> None:
+    server.ends = lambda prompt: "content_filter"
+    with pytest.raises(UserError, match=r"No question has an answer\. The server's content filter withheld"):
+        ask(served(server), tmp_path)
+
+
 def test_a_disk_without_room_loses_no_answer(
     server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,3 +125,29 @@ def test_an_answer_without_room_costs_no_other(
         patched.setattr(asking.Answers, "append", full_once)
         ask(served(server), tmp_path)
     assert 5 <= len(stored(tmp_path)) == len(server.answered) - 1 < 23
+
+
+KEPT = 600  # tokens that a server reads at most
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "cut"),
+    [
+        ((700, 1400, 2800), lambda tokens: min(KEPT, tokens), {1400, 2800}),
+        ((700, 1400, 2800), lambda tokens: min(1500, tokens), {2800}),
+        ((1400,), lambda tokens: KEPT, {1400}),
+        ((700, 1400, 2800), lambda tokens: 3 * tokens // 4 + 40, set()),  # a tokenizer with longer words
+        ((700, 1400, 2800), lambda tokens: 5 * tokens // 4, set()),
+        ((700, 1400), lambda tokens: 900 + tokens, set()),  # a system prompt
+    ],
+)
+def test_a_server_that_cuts_off_is_noticed_by_an_approximation_too(
+    lengths: tuple[int, ...], counts: Callable[[int], int], cut: set[int]
+) -> None:
+    found = []
+    for length in lengths:
+        for index, sample in enumerate(generate(Needle(haystack="needles"), length, Approximate(), count=4)):
+            one = Prediction.of(sample, Needle(haystack="needles"), text="", made=0, status="ok")
+            one = replace(one, tokens=one.tokens - index)
+            found.append(replace(one, counted={"prompt": counts(one.tokens)}))
+    assert cut_lengths(found, exact=False) == cut

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,20 +14,25 @@ from pathlib import Path
 import pytest
 from fixtures_model_server import ModelServer, Raw, serving_model
 from toy_reader import SINGLE, knows
+from toy_served import ask, served
 
-from levelfield.longcontext.answers import predictions
+from levelfield.longcontext.answers import predictions, score
 from levelfield.longcontext.evaluation import Evaluation
+from levelfield.longcontext.predictions import settled
 from levelfield.longcontext.served import asking
 from levelfield.longcontext.served.asking import Served
 from levelfield.longcontext.served.client import Address, Client, Patience, Unanswered
 from levelfield.longcontext.served.lengths import Approximate
-from levelfield.longcontext.served.replies import read
-from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.served.replies import Reply, read
+from levelfield.longcontext.served.way import Way, Wrapping
+from levelfield.report.longcontext import asked
+from levelfield.ruler import Bytes, generate
 from levelfield.spec import UserError
 
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
 HTML = {"Content-Type": "text/html"}
+ONE = Evaluation((SINGLE,), (700,), count=1)
 BODY = {"model": "toy", "prompt": "x"}
 
 
@@ -74,6 +80,86 @@ def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str
     with client(server) as this, pytest.raises(Unanswered, match=said):
         this.answer("completions", BODY)
     assert len(server.asked) == 3
+
+
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": [THOUGHT, {"type": "text", "text": " 7"}, {"type": "text", "text": "3"}]}, " 73", "Hm."),
+        ({"content": [{"type": "text", "text": "<think>So.</think> 7"}]}, " 7", "So."),
+        ({"content": [{"type": "reasoning", "reasoning": "Hm."}, " 7", {"type": "image_url"}, 5]}, " 7", "Hm."),
+        ({"content": [THOUGHT], "reasoning_content": "Well."}, "", "Well."),
+        ({"content": None, "tool_calls": [CALL]}, "", ""),
+        ({"content": None, "refusal": "I cannot."}, "I cannot.", ""),
+    ],
+)
+def test_a_whole_reply_without_a_plain_text_is_an_answer(
+    server: ModelServer, message: object, text: str, reasoning: str
+) -> None:
+    server.reply = Raw(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode())
+    with client(server) as this:
+        found = this.answer("chat/completions", BODY)
+    assert (found.text, found.reasoning, len(server.asked)) == (text, reasoning, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", '"max_completion_tokens": 4096}'),
+        ("'temperature' does not support 0 with this model.", '"temperature": null to --more'),
+    ],
+)
+def test_a_field_that_a_hosted_model_refuses_is_told_with_the_option(
+    server: ModelServer, said: str, advice: str
+) -> None:
+    server.reply = Raw(json.dumps({"error": {"message": said}}).encode(), 400)
+    with client(server) as this, pytest.raises(UserError) as found:
+        this.answer("chat/completions", BODY)
+    assert said.rstrip(".") in str(found.value) and advice in str(found.value)
+
+
+def test_a_long_wait_is_told_once(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("levelfield.longcontext.served.client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Client, "_wait", lambda self: None)
+    with client(server) as this:
+        this.say = told.append
+        for seconds in ("25", "1"):
+            server.reply = Raw(b"{}", 429, {"Retry-After": seconds})
+            with pytest.raises(Unanswered):
+                this.answer("completions", BODY)
+    assert told == ["The server asks to wait 25 seconds."]
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "tries"),
+    [
+        (500, "the request exceeds the available context size. try increasing the context size", 1),
+        (500, "This model's maximum context length is 4096 tokens.", 1),
+        (503, "prompt is too long", 1),
+        (501, "no such method", 1),
+        (500, "context deadline exceeded", 3),
+        (503, "The input took too long", 3),
+        (429, "Limit of 20 requests and a maximum of 1000 tokens a minute", 3),
+        (500, "no context", 3),
+    ],
+)
+def test_a_context_that_is_exceeded_is_no_outage(server: ModelServer, status: int, said: str, tries: int) -> None:
+    kind = Unanswered if tries > 1 else UserError
+    for reply in (Raw(json.dumps({"error": said}).encode(), status), Raw(_inside(said, status))):
+        server.reply = reply
+        server.asked.clear()
+        with client(server) as this, pytest.raises(kind, match=r"context|too long|such|tokens"):
+            this.answer("completions", BODY)
+        assert len(server.asked) == tries
+
+
+def _inside(said: str, code: int) -> bytes:
+    return json.dumps({"error": {"message": said, "code": code, "type": "server_error"}}).encode()
 
 
 def test_a_reply_without_an_end_is_left(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,3 +311,74 @@ def test_a_list_of_models_that_cannot_be_read_is_none(server: ModelServer, listi
     server.listing = listing
     with client(server) as this:
         assert this.models() == [] and why in this.listed().why
+
+
+@pytest.mark.parametrize(("key", "shown"), [(KEY, "***"), ("EMPTY", "EMPTY")])
+def test_a_key_that_an_answer_repeats_is_not_stored(server: ModelServer, tmp_path: Path, key: str, shown: str) -> None:
+    """As behind a proxy that shows what it was sent. A word that stands for no key is no secret."""
+    server.says = lambda prompt: f"{knows(prompt)} Bearer {key}"
+    server.ends, server.reasoning = lambda prompt: key, f"The key is {key}."
+    with client(server, key) as this:
+        asking.evaluate(model := Served(this, "toy", Way("chat"), Approximate()), [model.put(ONE)], tmp_path)
+    (found,) = predictions(tmp_path)
+    assert (found.text.split()[1:], found.reasoning, found.finish) == (["Bearer", shown], f"The key is {shown}.", shown)
+    assert (key in (tmp_path / "predictions.jsonl").read_text()) == (shown == key)
+
+
+NO_TEMPERATURE = '{"max_tokens": null, "max_completion_tokens": 4096, "temperature": null}'
+SAME = '{"temperature": null, "max_completion_tokens":4096, "max_tokens": null}'
+
+
+def test_the_same_requests_have_one_label_and_rows_say_their_temperature() -> None:
+    way, other = Way("chat", more=NO_TEMPERATURE), Way("chat", temperature=1.0, more=SAME)
+    assert way.label("") == other.label("") != Way("chat").label("")
+    assert way.sentence("") == other.sentence("") and "the server's own temperature, with {" in way.sentence("")
+    assert "temperature 0" not in way.sentence("") and way.sentence("").count("temperature") == 1
+    assert Way("chat", temperature=1.0).label("") != Way("chat").label("") == "chat"
+
+
+def test_answers_under_a_label_of_earlier_versions_are_found(server: ModelServer, tmp_path: Path) -> None:
+    """The labels are those that the version before gave; most of them are the same now."""
+    same = {"chat-4acd61": Way("chat", thinking=500), "text-8151b4": Way(more='{"top_p": 0.9}')}
+    assert [way.label("") for way in same.values()] == list(same)
+    way = Way("chat", more=NO_TEMPERATURE)
+    ways = {"chat-be14de": way, "chat-47a109": replace(way, temperature=1.0)}
+    for label, way in ways.items():
+        assert way.label("") != label == way.as_stored(["chat", label]).label("")
+        assert way.as_stored(["chat"]) == way == way.as_stored([label, way.label("")])
+
+
+def test_a_thought_that_the_template_opened_and_that_has_no_end_is_no_answer(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    """The model finds the number in its thought each time, and comes to an answer in half of the replies."""
+    cut = {s.text for s in generate(SINGLE, 700, Bytes(), count=6) if s.index % 2}
+    server.says = lambda prompt: f"I see{knows(prompt)}, wait" if prompt in cut else f"Found.</think>{knows(prompt)}"
+    server.ends = lambda prompt: "length" if prompt in cut else "stop"
+    evaluation = Evaluation((SINGLE,), (700,), count=6)
+    for _ in range(2):
+        assert ask(served(server, Way("chat")), tmp_path, evaluation) == [] and len(server.asked) == 6
+        (scores,) = score(tmp_path)
+        found = {r.get("metric"): r.get("value") for r in scores.rows if r.get("at") == "length=700"}
+        assert (found["accuracy"], found["ended_thinking"]) == (50.0, 3)
+    (scores,) = score(tmp_path)
+    assert {failure.answered for failure in scores.failures} == {"(nothing: tokens ran out while it was thinking)"}
+    assert {p.reasoning.startswith(("I see", "Found.")) for p in predictions(tmp_path)} == {True}
+    (note,) = [note for note in asked(scores.rows) if "while the model was thinking" in note]
+    assert ": 3 (3 of niah_single_1 at 700)." in note
+
+
+def test_an_answer_that_is_cut_off_is_one_where_no_prompt_opens_a_thought(server: ModelServer, tmp_path: Path) -> None:
+    server.says, server.ends = lambda prompt: f"<think>Hm.</think>{knows(prompt)}", lambda prompt: "length"
+    ask(served(server, Way("chat")), tmp_path, Evaluation((SINGLE,), (700,), count=2))
+    server.says = lambda prompt: f"{knows(prompt)} and so on"
+    ask(served(server, Way("chat")), tmp_path, Evaluation((SINGLE,), (700,), count=4))
+    assert {r.get("value") for r in score(tmp_path)[0].rows if r.get("metric") == "accuracy"} == {100.0}
+
+
+def test_a_template_that_opens_a_thought_is_known_at_once(server: ModelServer, tmp_path: Path) -> None:
+    sample = next(generate(SINGLE, 700, Bytes(), count=1))
+    question = asking.Question(sample, SINGLE, "key", Wrapping("own", "<user>", "</user><think>\n"))
+    found = served(server).prediction(question, Reply("I see 1234567, wait", finish="length"))
+    (one,) = settled([found])
+    assert (one.text, one.reasoning, one.ended_thinking) == ("", "I see 1234567, wait", True)

@@ -5,7 +5,8 @@
 
 Only the main thread writes. Each answer is stored as it arrives, under a hash of what was asked, so that nothing stored
 is asked again; a process that is killed, or finds the disk full, loses at most the questions that were on their way. A
-question that the server refuses while it answers others is left out. Questions of one task and
+question that the server refuses while it answers others is left out; after three that are too long for its context, and
+no answer, the rest of their task and length is left out unasked. Questions of one task and
 length go out in the order of their prompts, since servers that cache prefixes read a common beginning once. While they
 are answered, another thread generates those of the next task or length.
 """
@@ -26,7 +27,7 @@ from levelfield.files import write_json
 from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED, INEXACT, ways
-from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
+from levelfield.longcontext.predictions import AGAIN, TOO_LONG, WITHHELD, LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.client import Client, Refusal, Unanswered, Unfinished
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
@@ -40,6 +41,7 @@ from levelfield.tokenizer import Tokenizer
 MOST_FAILURES = 3  # questions in a row without an answer, each after all its tries, after which nothing more is asked
 ROOM, ROOM_OF_TOKEN = 1 << 13, 16  # bytes of a stored answer at most, without what is written and for a token of it
 STORED = "What it answered is stored"
+AGAIN_OR_REPORT = "run the same command again to continue, or with --rescore for a report of what is stored."
 SHORT = "Which number comes after 1, 2, 3?\nThe next number is"  # what nothing but a way of asking can be refused for
 
 
@@ -71,6 +73,18 @@ class Served:
         wrapping = self.wrapping(evaluation.template)
         return replace(evaluation, template=self.way.label(wrapping.name), around=wrapping.around)
 
+    @property
+    def template_unknown(self) -> bool:
+        """Whether only the server knows the template of a chat, so that nothing here counts its tokens."""
+        return self.way.chat and getattr(self.tokenizer, "chat_template", None) is None
+
+    @property
+    def beside(self) -> int:
+        """The tokens that the server reads beside those of a length, as far as they are known: ids that it puts before
+        every prompt, and a system prompt in a template that only it knows."""
+        system = self.tokenizer.encode(self.way.system) if self.template_unknown else ()
+        return len(getattr(self.tokenizer, "bos_ids", ())) + len(system)
+
     def sentence(self, template: str) -> str:
         """Says how questions were put, and whether lengths are approximate."""
         said = self.way.sentence(self.wrapping(template).name)
@@ -99,6 +113,7 @@ class Served:
             key=question.key,
             reasoning=reply.reasoning,
             finish=reply.finish,
+            think_open=reply.unopened or question.wrapping.after.rstrip().endswith("<think>"),
             counted={name: count for name, count in counts.items() if count is not None},
         )
 
@@ -116,9 +131,11 @@ class _Asking:
     def __init__(self, served: Served, folder: Path, on_prediction: OnPrediction) -> None:
         self.served, self.answers, self.on_prediction = served, Answers(folder), on_prediction
         self.left: list[LeftOut] = []
+        self.withheld = 0  # answers that are stored and count as none
         self.on_their_way: set[str] = set()
         self.failures = 0
         self.refusals: list[Refusal] = []  # of single questions
+        self.too_long: dict[tuple[str, int], list[Refusal]] = {}  # by task and length without an answer
         self.answered = False  # any question, now or before
         self.works = False  # whether the server has answered a question since it last refused one
         self.begun = False  # whether any was answered in this call
@@ -173,10 +190,12 @@ class _Asking:
         """
         if self.error:
             raise Unanswered("nothing more was asked")
+        if len(refused := self.too_long.get(_cell(question), [])) >= MOST_FAILURES:
+            raise Refusal(str(refused[0]), refused[0].why)
         try:
             return self.served.ask(question)
         except Refusal as refusal:
-            if not self.works:
+            if not self.works and not (refusal.too_long and self.answered):
                 try:
                     self.served.ask_shortly(question)
                 except UserError:
@@ -190,7 +209,8 @@ class _Asking:
         except OSError as error:
             self.error = self.error or error
             return
-        self.answered = True
+        self.withheld += found.withheld
+        self.answered = self.answered or not found.withheld
         self.on_prediction(found, new)
 
     def receive(self, question: Question, result: Reply | BaseException) -> None:
@@ -198,11 +218,15 @@ class _Asking:
         self.on_their_way.discard(question.key)
         if isinstance(result, Reply):
             self.failures, self.works, self.begun = 0, True, True
+            self.too_long.pop(_cell(question), None)
             self.take(self.served.prediction(question, result), new=True)
         elif isinstance(result, Refusal):
             self.works = False
             self.refusals.append(result)
             why = f"The server refuses this question for good, and answers others ({result.why})."
+            if result.too_long:
+                why = f"{TOO_LONG} ({result.why})."
+                self.too_long.setdefault(_cell(question), []).append(result)
             self.left.append(LeftOut.of(question.sample, why))
             if len(self.refusals) >= MOST_FAILURES and not self.answered:
                 self.error = self.error or self.refusals[0]
@@ -213,6 +237,7 @@ class _Asking:
             self.left.append(_without_answer(question.sample, str(result)))
             if self.failures >= MOST_FAILURES:
                 url, again = self.served.client.address.url, "run the same command again to continue."
+                again = AGAIN_OR_REPORT if self.answered else again
                 said = f" any more ({result}). {STORED}: {again}" if self.begun else f" ({result}): {again}"
                 self.error = self.error or Unfinished(f"{url} does not answer{said}")
         else:
@@ -248,10 +273,10 @@ def evaluate(
             asking.answers.sync()
     if asking.error:
         raise asking.error
-    if asking.left and len(asking.left) == sum(each.prompts for each in evaluations):
+    if len(asking.left) + asking.withheld == sum(each.prompts for each in evaluations):
         late = next((one for one in asking.left if one.unanswered), None)
-        kind = Unfinished if late else UserError
-        raise next(iter(asking.refusals), kind(f"No question has an answer. {(late or asking.left[0]).why}"))
+        kind, why = Unfinished if late else UserError, late or next(iter(asking.left), None)
+        raise next(iter(asking.refusals), kind(f"No question has an answer. {why.why if why else WITHHELD}"))
     leave_out(folder, evaluations, asking.left)
     return asking.left
 
@@ -259,7 +284,12 @@ def evaluate(
 def _restated(question: Question, old: Prediction) -> Prediction:
     """Makes the stored answer to the same prompt again, with what else is known of its sample today."""
     found = Prediction.of(question.sample, question.task, text=old.text, made=old.made, status=old.status)
-    return replace(found, key=old.key, reasoning=old.reasoning, finish=old.finish, counted=old.counted)
+    said = {name: getattr(old, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
+    return replace(found, **said)
+
+
+def _cell(question: Question) -> tuple[str, int]:
+    return question.sample.task, question.sample.length
 
 
 def _without_answer(sample: Sample, why: str) -> LeftOut:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, final
@@ -30,18 +30,22 @@ from levelfield.longcontext.served.words import (
     passing,
     printable,
     reason,
+    redacted,
     refusal,
     refused_inside,
     remedy,
+    too_long,
     words,
 )
 from levelfield.spec import UserError
 
 T = TypeVar("T")
 HERE = ("localhost", "127.0.0.1", "::1")
+LONG_HOLD_S = 5.0  # of which is told
 LONGEST_HOLD_S = 600.0  # that a server's Retry-After may ask for
 MOST_BYTES = 1 << 24  # of any reply, in addition to what its request may ask for:
 BYTES_OF_PROMPT, BYTES_OF_TOKEN = 16, 1024  # for a byte of the request and for a token, with what --more may add to it
+SHORTEST_KEY = 8  # letters of one that is redacted in answers, so that a word such as "EMPTY" may be in them
 ENCODED = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body that is not decoded
 
 
@@ -128,11 +132,12 @@ class Nobody(UserError):
 
 
 class Refusal(UserError):
-    """Raised where the server refuses a request. why: its status, where it has one, and its words."""
+    """Raised where the server refuses a request. why: its status, where it has one, and its words. too_long:
+    whether they say that the prompt is longer than its context."""
 
     def __init__(self, sentence: str, why: str) -> None:
         super().__init__(sentence)
-        self.why = why
+        self.why, self.too_long = why, too_long(why)
 
 
 class _Later(Exception):
@@ -146,12 +151,14 @@ class _Later(Exception):
 @final
 @dataclass
 class Client:
-    """A server, the key for it and how patiently it is asked. connections: how many are kept open."""
+    """A server, the key for it and how patiently it is asked. connections: how many are kept open. say: is told of a
+    long wait that the server asks for."""
 
     address: Address
     key: str | None = field(repr=False)
     patience: Patience = Patience()
     connections: int = 8
+    say: Callable[[str], object] = lambda text: None
 
     def __post_init__(self) -> None:
         self.http = _library()
@@ -171,7 +178,10 @@ class Client:
         """Asks until there is a whole reply. Raises Unanswered after the last try, and UserError for a refusal."""
         found = self._tried(lambda: self._whole(self._once(f"{self.address.url}/{endpoint}", body)))
         self.works = True
-        return found
+        if len(self.key or "") < SHORTEST_KEY:
+            return found
+        said = {name: redacted(getattr(found, name), self.key) for name in ("text", "reasoning", "finish")}
+        return replace(found, **said)
 
     def post(self, url: str, body: Mapping[str, Any], tries: int | None = None) -> Any:
         """Sends a request to any of the server's addresses until there is a reply, and returns its JSON.
@@ -237,7 +247,11 @@ class Client:
         with self._lock:
             self.tried_again += 1
             if after is not None:
-                self._hold = max(self._hold, time.monotonic() + min(after, LONGEST_HOLD_S))
+                after = min(after, LONGEST_HOLD_S)
+                until = time.monotonic() + after
+                if after >= LONG_HOLD_S and until > self._hold + 1:  # once for all threads
+                    self.say(f"The server asks to wait {after:,.0f} seconds.")
+                self._hold = max(self._hold, until)
         time.sleep(self.patience.pause(tried))
 
     def _sent(self, method: str, url: str, seconds: float, body: Mapping[str, Any] | None = None) -> Any:
@@ -264,11 +278,11 @@ class Client:
             raise _Later(f"no reply within {self.patience.timeout:g} seconds")
         except (self.http.TransportError, self.http.DecodingError) as error:
             raise _Later(f"the connection broke ({reason(error, self.key)})")
-        if passing(found.status_code):
+        said = words(found, self.key) if found.status_code >= 400 else ""
+        if passing(found.status_code, said):
             self._refuse_spent(found)
-            raise _Later(f"the server answered {found.status_code}: {words(found, self.key)}", _after(found.headers))
+            raise _Later(f"the server answered {found.status_code}: {said}", _after(found.headers))
         if found.status_code >= 400:
-            said = words(found, self.key)
             raise Refusal(refusal(self.address.url, found, self.key), f"{found.status_code}: {said}")
         if found.status_code != 200:
             raise UserError(refusal(self.address.url, found, self.key))

@@ -59,14 +59,23 @@ class ServerTokenizer(SlowTokenizer):
 
     @staticmethod
     def found(client: Client, model: str) -> ServerTokenizer | None:
-        """Returns the server's tokenizer; None where the server has no such endpoint."""
+        """Returns the server's tokenizer; None where the server has no such endpoint.
+
+        Raises Unfinished where it says neither, after all tries, as while it loads its model.
+        """
         ways = (({"model": model}, "add_special_tokens", "prompt"), ({}, "add_special", "content"))
-        for fields, flag, word in ways:
-            for url in (f"{client.address.root}/tokenize", f"{client.address.url}/tokenize"):
-                made = ServerTokenizer(client, url, dict(fields), flag, word)
+        urls = (f"{client.address.root}/tokenize", f"{client.address.url}/tokenize")
+        left = [ServerTokenizer(client, url, *way) for way in ways for url in urls]
+        for tries in (1, None):  # first each once, since one of them may have an answer at once
+            asked, left = left, []
+            for made in asked:
                 try:
-                    if made._asked("One of the words", tries=1):
+                    if made._asked("One of the words", tries):
                         return made
+                except Unfinished:
+                    if tries is None:
+                        raise
+                    left.append(made)
                 except UserError:
                     continue
         return None
@@ -83,8 +92,8 @@ class ServerTokenizer(SlowTokenizer):
             found = self.client.post(self.url, {**self.fields, self.flag: special, self.word: text}, tries)
         except Unanswered as why:
             raise Unfinished(
-                f"{self.url} does not count tokens any more ({why}): run the same command again to continue, or name "
-                "the model's own --tokenizer."
+                f"{self.url} does not count tokens now ({why}): run the same command again to continue, or name "
+                f"the model's own --tokenizer, or --tokenizer {APPROXIMATE}."
             ) from why
         tokens = found.get("tokens") if isinstance(found, dict) else None
         if not isinstance(tokens, list) or not all(isinstance(i, int) for i in tokens):

@@ -4,23 +4,33 @@
     # Reply(text=" 7319284", reasoning="Well.", finish="stop", ...)
 
 Servers put reasoning in a field of its own (vLLM, SGLang, llama.cpp, DeepSeek: `reasoning_content`; others:
-`reasoning`) or leave it in the text between <think> and </think>. Only the answer is scored.
+`reasoning`), in parts of the answer (Mistral) or in the text between <think> and </think>. Only the answer is scored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from levelfield.longcontext.predictions import MOST_TOKENS
+from levelfield.longcontext.predictions import FILTERED, MOST_TOKENS
 
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
 HALF = re.compile(r"[\ud800-\udfff]")
 GIVEN_UP = ("abort", "error")
 """How SGLang, vLLM and OpenRouter end an answer that they gave up in the middle."""
+
+
+EMPTY = ("length", FILTERED)
+"""How an answer ends that may have no text: the model was still thinking, or a filter took its answer away."""
+
+
+CALLS = ("tool_calls", "function_call")
+"""Fields of a whole reply that calls a function in place of an answer, which is an empty one."""
+THINKING = ("thinking", "reasoning")
+"""Types of the parts of an answer that are none of its text."""
 
 
 class BrokenReply(Exception):
@@ -32,7 +42,8 @@ class Reply:
     """An answer, and what the server says of it. Counts that it does not give are None.
 
     prompt, made, thought: tokens of the prompt, of all that was generated, and of the reasoning in it. finish: why
-    generation ended: "stop", "length" or a server's own word; "" where it does not say.
+    generation ended: "stop", "length" or a server's own word; "" where it does not say. unopened: whether the text
+    closes a thought that it did not open, so that the prompt had.
     """
 
     text: str
@@ -41,6 +52,7 @@ class Reply:
     prompt: int | None = None
     made: int | None = None
     thought: int | None = None
+    unopened: bool = False
 
 
 def read(found: Any) -> Reply:
@@ -53,11 +65,17 @@ def read(found: Any) -> Reply:
     reasoning = ""
     if isinstance(message, Mapping):
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-    if text is None and (reasoning or choice.get("finish_reason") == "length"):
-        text = ""  # the model was still thinking when its tokens were used up
+    if isinstance(text, list):
+        text, thought = _joined(text)
+        reasoning = reasoning or thought
+    if text is None and isinstance(message, Mapping):
+        text = message.get("refusal") or ("" if any(message.get(name) for name in CALLS) else None)
+    if text is None and (reasoning or choice.get("finish_reason") in EMPTY):
+        text = ""
     if not isinstance(text, str) or not isinstance(reasoning, str):
         raise BrokenReply("a reply without a text")
-    inline, text = parted(whole(text))
+    given = whole(text)
+    inline, text = parted(given)
     usage = found.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("completion_tokens_details")
@@ -67,8 +85,20 @@ def read(found: Any) -> Reply:
         finish=whole(str(choice.get("finish_reason") or "")),
         prompt=_count(usage, "prompt_tokens"),
         made=_count(usage, "completion_tokens"),
+        unopened=bool(THOUGHT.match(given)) and not OPEN.match(given),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
+
+
+def _joined(parts: Sequence[Any]) -> tuple[str, str]:
+    """Joins the parts of an answer, as Mistral sends them: its text, and the reasoning in it."""
+    said, thought = "", ""
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        inner = part.get(kind, part.get("text")) if isinstance(part, Mapping) else part
+        text = "".join(_joined(inner)) if isinstance(inner, list) else inner if isinstance(inner, str) else ""
+        said, thought = (said, thought + text) if kind in THINKING else (said + text, thought)
+    return said, thought
 
 
 def whole(text: str) -> str:

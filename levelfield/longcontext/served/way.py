@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -59,7 +59,7 @@ class Way:
 
     system: the system prompt of a chat; "" for none. temperature: 0 takes the likeliest token, as RULER does. thinking:
     tokens that a model may think in addition to those of its answer. more: further fields of each request, as JSON, of
-    which null leaves one out.
+    which null leaves one out. earlier: whether labels are those of earlier versions (`as_stored`).
     """
 
     by: By = "text"
@@ -67,6 +67,7 @@ class Way:
     temperature: float = 0.0
     thinking: int = 0
     more: str = ""
+    earlier: bool = False
 
     @property
     def chat(self) -> bool:
@@ -91,22 +92,45 @@ class Way:
 
         `template` is left out for a chat whose template only the server knows.
         """
-        rest = (self.system, self.temperature, self.thinking, self.more)
-        usual = Way(self.by)
-        hashed = hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:6] if self != usual else ""
-        return "-".join(part for part in (template, self.by, hashed) if part)
+        return "-".join(part for part in (template, self.by, self._hashed) if part)
+
+    def as_stored(self, labels: Iterable[str]) -> Way:
+        """Returns this way with the labels that it had before they depended on requests alone, where answers have one.
+
+        labels: of stored answers. They had a hash of `more` as it was written, and of a temperature that was not sent.
+        """
+        earlier = replace(self, earlier=True)
+        known = {label.rpartition("-")[2] for label in labels}
+        return earlier if earlier._hashed in known and self._hashed not in known else self
+
+    @property
+    def _hashed(self) -> str:
+        rest = (self.system, *self._sampling)
+        if self.earlier:
+            rest = (self.system, self.temperature, self.thinking, self.more)
+        usual = rest == ("", *Way(self.by)._sampling)
+        return "" if usual else hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:6]
+
+    @property
+    def _sampling(self) -> tuple[float | None, int, str]:
+        """The temperature, None for the server's own; the tokens to think; and the other fields in a fixed order."""
+        fields = json.loads(self.more) if self.more else {}
+        temperature = fields.pop("temperature", self.temperature)
+        return temperature, self.thinking, json.dumps(fields, sort_keys=True) if fields else ""
 
     def sentence(self, template: str) -> str:
         """Says for the rows how questions were put."""
         wrapped = f"template {template}" if template else "the server's own template, which lengths leave out"
         found = [SENTENCES[self.by], wrapped]
         if self.system:
-            found.append(f"system prompt {json.dumps(self.system)}")
-        found.append(f"temperature {self.temperature:g}")
+            left_out = "" if template else ", which lengths leave out, too"
+            found.append(f"system prompt {json.dumps(self.system)}{left_out}")
+        temperature, _, more = self._sampling
+        found.append("the server's own temperature" if temperature is None else f"temperature {temperature:g}")
         if self.thinking:
             found.append(f"{self.thinking} tokens to think")
-        if self.more:
-            found.append(f"with {self.more}")
+        if more:
+            found.append(f"with {more}")
         return ", ".join(found)
 
     def body(self, model: str, sample: Sample, wrapping: Wrapping, bos_ids: Sequence[int] = ()) -> dict[str, Any]:

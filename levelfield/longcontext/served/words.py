@@ -20,14 +20,24 @@ WORDS = 300  # characters of a server's message that are shown
 SAID = ("error", "message", "detail")
 ENDPOINTS = ("/chat/completions", "/completions", "/models")
 TRANSIENT = (408, 409, 425, 429)
+NOT_IMPLEMENTED = 501
 PASSING = re.compile(r"overload|rate.?limit|time.?out|unavailable|server.?error|too many|try again|busy", re.IGNORECASE)
+TOO_LONG = re.compile(
+    r"context.{0,9}(length|size|window|limit)|maximum.{0,20}(tokens|length)|(prompt|input)( is)? too long",
+    re.IGNORECASE,
+)
 PAGE = ("<!doctype", "<html")  # how a web page begins
 TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
-def passing(status: int) -> bool:
-    """Returns whether a refusal by this status may pass, so that asking again may help."""
-    return status in TRANSIENT or status >= 500
+def passing(status: int, said: str) -> bool:
+    """Returns whether a refusal by this status and in these words may pass, so that asking again may help."""
+    return status in TRANSIENT or (status >= 500 and status != NOT_IMPLEMENTED and not too_long(said))
+
+
+def too_long(said: str) -> bool:
+    """Returns whether a server says that a prompt is longer than its context."""
+    return bool(TOO_LONG.search(said))
 
 
 def redacted(text: str, key: str | None) -> str:
@@ -94,9 +104,9 @@ def refused_inside(said: Any, key: str | None) -> tuple[str, bool] | None:
     inner = said["error"] if isinstance(said.get("error"), Mapping) else said
     code = inner.get("code")
     if isinstance(code, int) and 400 <= code < 600:
-        return _said(said, key), passing(code)
+        return _said(said, key), passing(code, _said(said, key))
     shown = _said(said, key)
-    return shown, any(PASSING.search(str(text)) for text in (code, inner.get("type"), shown))
+    return shown, not too_long(shown) and any(PASSING.search(str(text)) for text in (code, inner.get("type"), shown))
 
 
 def refusal(url: str, found: Any, key: str | None) -> str:
@@ -113,6 +123,10 @@ def remedy(status: int, said: str) -> str:
         return "set the key in the environment variable that --key-env names"
     if status == 404:
         return "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
+    if "max_completion_tokens" in said:
+        return """add --more '{"max_tokens": null, "max_completion_tokens": 4096}'"""
+    if "temperature" in said:
+        return """add "temperature": null to --more, or give the --temperature that it takes"""
     if "context" in said or "maximum" in said or "too long" in said:
         return "give shorter --lengths, or start the server with a longer context"
     return "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
