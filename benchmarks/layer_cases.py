@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def ours(name: str, causal: bool, **settings: Any) -> Build:
     def build(peers: Path, length: int) -> Forward:
         from levelfield.mixers import find
 
-        config = find(name)(**settings)
+        config = replace(find(name), **settings)
         return config.build(WIDTH, causal=causal, layer=0, generator=torch.Generator().manual_seed(0))
 
     return build

@@ -49,7 +49,7 @@ BIDIRECTIONAL = frozenset({"longformer", "mega"})
 
 def configured(label: str, length: int) -> MixerConfig:
     """The reference setting for this length."""
-    config = find(label)(**REFERENCE.get(label, ({}, ""))[0])
+    config = replace(find(label), **REFERENCE.get(label, ({}, ""))[0])
     return replace(config, bound=length) if "bound" in {field.name for field in fields(config)} else config
 
 

@@ -82,7 +82,7 @@ def read_all(paths: Sequence[Path], length: int | None = None) -> list[Predictio
 
 
 class Failed(NamedTuple):
-    """The samples of imported files that have an error in place of an answer. known: all samples of these files."""
+    """The samples of imported files that have no answer, and why. known: all samples of these files."""
 
     left: list[LeftOut]
     known: set[tuple[object, ...]]
@@ -101,8 +101,7 @@ def failed(paths: Sequence[Path], answered: Sequence[Prediction]) -> Failed:
 
 
 def _failed(doc: Mapping[str, Any], why: str) -> LeftOut:
-    said = f"Inspect has an error in place of an answer ({why}): let it try again, and import its new log."
-    return LeftOut.restored({**doc, "template": f"{doc['template']}-inspect", "why": said})
+    return LeftOut.restored({**doc, "template": f"{doc['template']}-inspect", "why": why})
 
 
 def read(path: Path, length: int | None = None) -> list[Prediction]:

@@ -85,7 +85,8 @@ def failed(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
         if not all(name in doc for name in PLACE):
             continue
         if error:
-            yield doc, str(error.get("message", "") if isinstance(error, dict) else error).partition("\n")[0]
+            why = str(error.get("message", "") if isinstance(error, dict) else error).partition("\n")[0]
+            yield doc, f"Inspect has an error in place of an answer ({why}): let it try again, and import its new log."
         elif _filtered(sample["output"]):
             yield doc, WITHHELD
 

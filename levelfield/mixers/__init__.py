@@ -1,7 +1,7 @@
 """Lists every mixer, one file each; a new one takes its file, and its name in NAMES here.
 
-    find("attention")      # the config class; an unknown name raises UserError with the nearest one
-    classes()              # those of all mixers
+    find("attention")      # Attention(), with its defaults; an unknown name raises UserError with the nearest one
+    classes()              # the config classes of all mixers
 
 Importing this leaves the mixers and torch alone, so that names are known at once.
 """
@@ -63,16 +63,16 @@ NAMES = (
 @cache
 def classes() -> tuple[type[MixerConfig], ...]:
     """Returns the config classes of all mixers in the order of NAMES, which imports every file."""
-    return tuple(map(find, NAMES))
+    return tuple(type(find(name)) for name in NAMES)
 
 
-def find(name: str) -> type[MixerConfig]:
-    """Returns the config class with this label, importing its file alone. Raises UserError for an unknown one, and
+def find(name: str) -> MixerConfig:
+    """Returns the mixer with this label and its defaults, importing its file alone. Raises UserError for an unknown one, and
     ValueError where the file has none."""
     name = name.lower()
     if name not in NAMES:
         raise UserError(f"There is no mixer '{name}': {closest(name, NAMES, 'levelfield list mixers')}")
     for found in vars(import_module(f"{__name__}.{name}")).values():
         if isinstance(found, type) and issubclass(found, MixerConfig) and vars(found).get("label") == name:
-            return found
+            return found()
     raise ValueError(f"mixers/{name}.py holds no MixerConfig whose label is '{name}'.")

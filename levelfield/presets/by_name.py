@@ -50,7 +50,7 @@ def mixer(name: str | MixerConfig, usual: Iterable[MixerConfig] = ()) -> MixerCo
     from levelfield import mixers
 
     if kind.lower() in mixers.NAMES:
-        return _with_settings(mixers.find(kind)(), name, "mixer")
+        return _with_settings(mixers.find(kind), name, "mixer")
     if kind not in plugins.plugins("mixers"):
         _require_no_hybrid(kind)
     return _plugged("mixers", name, _user_mixer, mixers.NAMES)

@@ -307,11 +307,10 @@ def read(
 
 def _hits(where: Path, spec: Mapping[str, Any]) -> tuple[Hits | None, bool]:
     """Returns which test examples a run has right, None where that is not known; and whether what it kept is lost."""
-    try:
+    with suppress(UserError):
         scores = read_scores(where)
         return (None if scores is None else Hits.of(spec, scores)), False
-    except UserError:
-        return None, True
+    return None, True
 
 
 def _remark(what: str, run_ids: Sequence[str]) -> str:

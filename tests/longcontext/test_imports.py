@@ -310,6 +310,22 @@ def test_a_sample_that_failed_in_inspect_makes_its_cell_partial_until_it_is_answ
     assert found == {("ok", 3)} and "Left out" not in said
 
 
+def test_what_a_filter_withheld_in_inspect_is_left_out_and_told(tmp_path: Path) -> None:
+    (file,), _ = export(Evaluation((named("walks_bfs"),), (2000,), 2), Bytes(), "jsonl", tmp_path)
+    docs = [json.loads(line) for line in file.read_text().splitlines()]
+    outputs = [{"choices": [{"message": {"content": "no"}, "stop_reason": why}]} for why in ("content_filter", "stop")]
+    samples = [
+        {"input": doc["input"], "target": doc["outputs"], "metadata": doc, "output": output}
+        for doc, output in zip(docs, outputs, strict=True)
+    ]
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps({"eval": {}, "samples": samples}))
+    answered = imported.read(log)
+    assert [one.index for one in answered] == [1]
+    (left,) = imported.failed([log], answered).left
+    assert (left.index, left.why) == (0, "The server's content filter withheld the answer.")
+
+
 def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1")

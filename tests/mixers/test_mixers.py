@@ -285,6 +285,6 @@ def test_examples_differ_in_every_setting_that_counts() -> None:
 def test_names_are_unique_and_found() -> None:
     labels = [config.label for config in classes()]
     assert len(set(labels)) == len(labels)
-    assert [find(label) for label in labels] == list(classes())
+    assert [find(label) for label in labels] == [each() for each in classes()]
     with pytest.raises(UserError, match="did you mean 'attention'"):
         find("atention")

@@ -45,7 +45,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     x = torch.randn(2, 20, 64, generator=torch.Generator().manual_seed(0))
     with _Calls() as found:
         for name in CALLERS:
-            layer = find(name)().build(64, causal=True, layer=0, generator=torch.Generator().manual_seed(0))
+            layer = find(name).build(64, causal=True, layer=0, generator=torch.Generator().manual_seed(0))
             layer(x.clone().requires_grad_(), None).sum().backward()
     return found.seen
 
@@ -90,7 +90,7 @@ def test_a_new_operator_has_a_kernel_a_device_and_a_gradient() -> None:
 def test_calling_an_operator_does_not_import_the_compiler() -> None:
     code = (
         "import sys, torch; from levelfield.mixers import find\n"
-        "layer = find('s4')().build(16, causal=True, layer=0, generator=torch.Generator().manual_seed(0))\n"
+        "layer = find('s4').build(16, causal=True, layer=0, generator=torch.Generator().manual_seed(0))\n"
         "layer(torch.randn(2, 20, 16), None).sum().backward(); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
