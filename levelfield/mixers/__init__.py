@@ -67,8 +67,10 @@ def classes() -> tuple[type[MixerConfig], ...]:
 
 
 def find(name: str) -> MixerConfig:
-    """Returns the mixer with this label and its defaults, importing its file alone. Raises UserError for an unknown one, and
-    ValueError where the file has none."""
+    """Returns the mixer with this label and its defaults, importing its file alone.
+
+    Raises UserError for an unknown one, and ValueError where the file has none.
+    """
     name = name.lower()
     if name not in NAMES:
         raise UserError(f"There is no mixer '{name}': {closest(name, NAMES, 'levelfield list mixers')}")
