@@ -102,7 +102,8 @@ def _columns(axes: Axes, part: Part, audits: Sequence[Reading], left: float) -> 
             seen, y = min(1.0, max(0.0, share.value)), _height(row, audits)
             axes.add_patch(Rectangle((left + column - 0.48, y - 0.45), 0.96, 0.9, color=colour(seen)))
             letters = style.INK if seen > DARK else style.PAPER
-            axes.text(left + column, y, f"{100 * share.value:z.0f}", ha="center", va="center", fontsize=9, color=letters)
+            text = f"{100 * share.value:z.0f}"
+            axes.text(left + column, y, text, ha="center", va="center", fontsize=9, color=letters)
             if name == BEST:
                 axes.text(left + column + 0.6, y, words.rule_words(share.place), va="center", fontsize=8.5)
 
