@@ -197,7 +197,7 @@ def test_a_list_of_models_without_an_end_is_none(server: ModelServer, monkeypatc
         assert this.models() == [] and "more than 1 MB" in this.listed().why
 
 
-@pytest.mark.parametrize("seconds", [0.5, 1000])
+@pytest.mark.parametrize("seconds", [20, 1000])
 def test_a_server_may_say_by_a_date_how_long_to_wait(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
@@ -207,7 +207,7 @@ def test_a_server_may_say_by_a_date_how_long_to_wait(
     server.reply = Raw(b"{}", 429, {"Retry-After": format_datetime(when, usegmt=True)})
     with client(server) as this, pytest.raises(Unanswered):
         this.answer("completions", BODY)
-    assert len(held) == 2 and all(after is not None and seconds - 1 <= after <= seconds + 1 for after in held)
+    assert len(held) == 2 and all(after is not None and seconds - 15 <= after <= seconds + 1 for after in held)
 
 
 @pytest.mark.parametrize(
