@@ -234,6 +234,9 @@ def main() -> int:
         if subject.shows and (found := answer(subject)):
             for end, drawn in subject.shows.figures(found.results).items():
                 subject.figure.with_stem(subject.figure.stem + end).write_bytes(drawn)
+            if more := answer(replace(subject, studies=subject.then)):
+                for name, drawn in subject.shows.longer_figures(more.results).items():
+                    subject.figure.with_name(name).write_bytes(drawn)
     return 0
 
 

@@ -2,7 +2,8 @@
 
     table(results)            # lines of Markdown: what the seeds of each model score at each range
     figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
-    longer(answer)            # lines of Markdown: what longer ranges show, as far as they have been run
+    longer(answer)            # lines of Markdown: the same of longer ranges, as far as they have been run
+    longer_figures(results)   # the same drawn
 
 `levelfield/report/certified_ranges.py` draws them.
 """
@@ -23,6 +24,7 @@ from levelfield.runs.results import Results
 if TYPE_CHECKING:
     from findings_subjects import Answer
 
+LONGER = "findings-reach-longer.png"
 ALT = "Accuracy against certified range, a panel for each architecture"
 NAMES = {
     "attention": "attention, rotary", "s4": "S4, diagonal", "s5": "S5", "lru": "LRU", "linear": "linear attention",
@@ -33,15 +35,39 @@ PASSES = 100 * certified_ranges.PASSED
 
 def table(results: Results) -> Iterator[str]:
     """Yields a row for each model: medians at each range, of how many seeds pass, after how many steps, its reach."""
-    seen, own = certified_ranges.seen_by(results.rows), reach_verdict.by_range(results.rows)
-    asked = certified_ranges.asked(results.rows)
-    steps = steps_taken(results)
-    places = sorted({apart for by_range in own.values() for apart in by_range})
-    seeds = max((len(values) for by_range in own.values() for values in by_range.values()), default=0)
+    seeds = max(map(len, _scores(results).values()), default=0)
     yield f"**By model.** Medians of test accuracy in percent, in brackets how many of {seeds} seeds have at least"
     yield f"{PASSES:.0f} %, and where most do, the median of the steps of training. In italics: the model sees no"
     yield "more than the range, so that 50 % is proved. The last column is of models trained at their reach and asked"
     yield "at twice and at four times that range; below 50 % they mostly name the wrong mark.\n"
+    yield from _rows(results)
+
+
+def longer(found: Answer) -> Iterator[str]:
+    """Yields the same of longer ranges, as far as they have been run, and the link of their figure."""
+    done = sum(run.id in found.results.ledgers for run in found.planned)
+    few = len({run.seed for run in found.planned})
+    lacking = sorted({f"{apart:,}" for (_, apart), values in _scores(found.results).items() if len(values) < few})
+    yield f"**Longer ranges.** The same, of the {done} of {len(found.planned)} runs of `{found.study.name}` at"
+    yield f"`{found.effort}` that are done ({found.hours:.1f} core-hours)."
+    if lacking:
+        yield f"Some models have not been run with all of their {few} seeds at {', '.join(lacking)}."
+    yield ""
+    yield from _rows(found.results)
+    yield f"![{ALT}, at longer ranges](figures/{LONGER})\n"
+
+
+def _scores(results: Results) -> dict[tuple[str, int], Sequence[float]]:
+    """Returns what the seeds of each model score at each range."""
+    own = reach_verdict.by_range(results.rows)
+    return {(model, apart): values for model, by_range in own.items() for apart, values in by_range.items()}
+
+
+def _rows(results: Results) -> Iterator[str]:
+    seen, own = certified_ranges.seen_by(results.rows), reach_verdict.by_range(results.rows)
+    asked = certified_ranges.asked(results.rows)
+    steps = steps_taken(results)
+    places = sorted({apart for by_range in own.values() for apart in by_range})
     yield f"| model | steps it sees | {' | '.join(f'{each:,}' for each in places)} | reach | 2 ×, 4 × |"
     yield "|---" * (len(places) + 4) + "|"
     for model, by_range in own.items():
@@ -55,30 +81,6 @@ def table(results: Results) -> Iterator[str]:
         )
         ends = f"{longest:,}" if longest else "none", ", ".join(f"{value:.1f}" for value in further) or "–"
         yield f"| {named(model)} | {seen.get(model, 'all')} | {' | '.join((*cells, *ends))} |"
-    yield ""
-
-
-def longer(found: Answer) -> Iterator[str]:
-    """Yields a row for each model at each range that has been run with all seeds: how many pass, and further on."""
-    rows = found.results.rows
-    seen, own, asked = certified_ranges.seen_by(rows), reach_verdict.by_range(rows), certified_ranges.asked(rows)
-    steps, planned = steps_taken(found.results), {run.seed for run in found.planned}
-    done = sum(run.id in found.results.ledgers for run in found.planned)
-    yield f"**Longer ranges.** Of the {len(found.planned)} runs of `{found.study.name}` at `{found.effort}`, {done}"
-    yield f"are done ({found.hours:.1f} core-hours). These models have all of their {len(planned)} seeds at a range."
-    yield "The last columns are medians in percent, without more training, as far as models were asked there.\n"
-    yield f"| trained at | model | seeds with {PASSES:.0f} % | steps of training | there | at 2 × | at 4 × |"
-    yield "|---|---|---|---|---|---|---|"
-    for apart in sorted({apart for by_range in own.values() for apart in by_range}):
-        for model, by_range in own.items():
-            if len(values := by_range.get(apart, ())) < len(planned):
-                continue
-            further = [certified_ranges.percent(asked[model][apart].get(n * apart, ())) for n in (1, 2, 4)]
-            cells = " | ".join(f"{median(scores):.1f}" if scores else "–" for scores in further)
-            sees = f" (sees {seen[model]} steps)" if model in seen else ""
-            passing = sum(value >= reach_verdict.PASSED for value in values)
-            taken = f"{passing} of {len(values)} | {steps[model, apart]:,.0f}"
-            yield f"| {apart:,} | {named(model)}{sees} | {taken} | {cells} |"
     yield ""
 
 
@@ -106,6 +108,12 @@ def figures(results: Results) -> dict[str, bytes]:
         "-beyond": certified_ranges.beyond(results.rows, titled),
     }
     return {end: figure.png for end, figure in drawn.items() if figure}
+
+
+def longer_figures(results: Results) -> dict[str, bytes]:
+    """Returns the figure of longer ranges by its name, a PNG."""
+    drawn = certified_ranges.trained(results.rows, titled)
+    return {LONGER: drawn.png} if drawn else {}
 
 
 def named(model: str) -> str:

@@ -48,7 +48,7 @@ def test_the_table_counts_seeds_and_marks_what_is_proved(drawn: ModuleType) -> N
     assert "| S4, diagonal | all | 50.0 (1) | none | – |" in list(drawn.table(alone))
 
 
-def test_longer_ranges_have_the_models_whose_seeds_have_all_been_run(drawn: ModuleType) -> None:
+def test_longer_ranges_have_a_table_of_what_has_been_run(drawn: ModuleType) -> None:
     made = [*rows("s4", 64, 1.0, 1.0, 0.5), *rows("lru", 64, 1.0, 1.0), *rows("conv9", 64, 0.5, 0.5, 0.5, field=9)]
     ledgers = {f"{model}-64-{seed}": {"steps": 100 + seed} for model in ("s4", "conv9") for seed in range(3)}
     planned = [SimpleNamespace(id=f"s4-64-{seed}", seed=seed) for seed in range(3)]
@@ -57,11 +57,12 @@ def test_longer_ranges_have_the_models_whose_seeds_have_all_been_run(drawn: Modu
         study=SimpleNamespace(name="reach"), planned=planned,
     )  # fmt: skip
     lines = list(drawn.longer(found))
-    assert "Of the 3 runs of `reach` at `overnight`, 3" in lines[0] and "(1.2 core-hours)" in lines[1]
-    assert [line for line in lines if line.startswith("| 64 |")] == [
-        "| 64 | S4, diagonal | 2 of 3 | 101 | 100.0 | 50.0 | 50.0 |",
-        "| 64 | convolution, 9 (sees 9 steps) | 0 of 3 | 101 | 50.0 | 50.0 | 50.0 |",
-    ]
+    assert "of the 3 of 3 runs of `reach` at" in lines[0] and "(1.2 core-hours)" in lines[1]
+    assert lines[2] == "Some models have not been run with all of their 3 seeds at 64."
+    assert "| S4, diagonal | all | 100.0 (2), 101 | 64 | 50.0, 50.0 |" in lines
+    assert "| convolution, 9 | 9 | *50.0 (0)* | none | – |" in lines
+    assert lines[-1].startswith("![") and f"figures/{drawn.LONGER}" in lines[-1]
+    assert drawn.longer_figures(found.results).keys() == {drawn.LONGER}
 
 
 def test_a_wall_begins_where_the_convolution_sees_no_more_and_dots_are_seeds(
