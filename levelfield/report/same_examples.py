@@ -23,7 +23,8 @@ from levelfield.runs.hits import Hits
 
 @dataclass(frozen=True, eq=False)
 class Right:
-    """Which test examples the seeds of an arm have right: (seeds, n), bool. exam: arms of one were asked the same."""
+    """Says which test examples the seeds of an arm have right. seeds: (seeds, n), bool. exam: arms of one were asked the
+    same."""
 
     exam: str
     seeds: np.ndarray

@@ -31,7 +31,7 @@ WHOLE = ("", "kernel")  # axes of rows of the whole test split: the second says 
 
 @dataclass(frozen=True)
 class Hits:
-    """Which of n test examples a run has right. exam: a hash of the task and n. packed: eight examples a byte."""
+    """Says which of n test examples a run has right. exam: a hash of the task and n. packed: eight examples a byte."""
 
     exam: str
     n: int
