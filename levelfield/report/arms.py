@@ -21,7 +21,7 @@ from typing import Any
 ABSENT = "(absent)"
 MISSING = object()  # what an arm has in the place of a field that it does not have
 # "kind" decides how far to look and opens every value; names and citations change nothing that is computed.
-IGNORED = frozenset({"seed", "name", "kind", "version", "source", "assumed"})
+IGNORED = frozenset({"seed", "name", "kind", "module", "version", "source", "assumed"})
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,9 @@ def test_every_class_that_a_run_may_be_made_of_is_known() -> None:
     while more := {name for name, bases in classes if bases & found} - found:
         found |= more
     assert len(found) > 80
-    assert found - kinds().keys() == {"DeltaMemory", "UserMixer"}, "a base of mixers, and what a user gives"
+    assert found - {each.__name__ for each in kinds()} == {"DeltaMemory", "UserMixer"}, (
+        "a base of mixers, and what a user gives"
+    )
 
 
 def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str) -> None:

@@ -96,11 +96,6 @@ def test_bad_settings(bad: RGLRU) -> None:
         _layer(bad)
 
 
-def test_it_has_one_direction() -> None:
-    with pytest.raises(UserError, match="causal"):
-        RGLRU().build(8, causal=False, layer=0, generator=Generator())
-
-
 def test_long_sequences_and_mixed_precision() -> None:
     layer = _layer(RGLRU())
     x = torch.randn(1, 65536, 8, generator=Generator().manual_seed(0)).requires_grad_()
