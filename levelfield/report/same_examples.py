@@ -23,8 +23,10 @@ from levelfield.runs.hits import Hits
 
 @dataclass(frozen=True, eq=False)
 class Right:
-    """Says which test examples the seeds of an arm have right. seeds: (seeds, n), bool. exam: arms of one were asked the
-    same."""
+    """Says which test examples the seeds of an arm have right.
+
+    exam: arms of one were asked the same examples. seeds: (seeds, n), bool.
+    """
 
     exam: str
     seeds: np.ndarray
