@@ -218,9 +218,9 @@ def conclude(
 
     asked: whose samples without an answer are named; () for all of the folder.
     """
-    found, scores = answers.predictions(folder), answers.score(folder)
+    (found, withheld), scores = answers.with_withheld(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    left = [*answers.left_out(folder), *answers.withheld(folder)]
+    left = [*answers.left_out(folder), *withheld]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)

@@ -49,20 +49,18 @@ def predictions(folder: Path) -> list[Prediction]:
 
     A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
     nor those to other essays or to another file than the last answer to the same task and length. Those that a content
-    filter withheld are in `withheld` instead.
+    filter withheld are no answers (`with_withheld`).
     """
-    return [p for p in _latest(folder) if not p.withheld]
+    return with_withheld(folder)[0]
 
 
-def withheld(folder: Path) -> list[LeftOut]:
-    """Returns the samples whose answers a server's content filter withheld: they are stored, and count as none."""
-    return [LeftOut.of(p, WITHHELD) for p in _latest(folder) if p.withheld]
-
-
-def _latest(folder: Path) -> list[Prediction]:
+def with_withheld(folder: Path) -> tuple[list[Prediction], list[LeftOut]]:
+    """Reads what `predictions` does, and the samples whose answers a server's content filter withheld: they are stored,
+    and count as none."""
     found = stored(folder)
     texts = {p.cell: p.texts for p in found}
-    return settled([p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]])
+    latest = settled([p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]])
+    return [p for p in latest if not p.withheld], [LeftOut.of(p, WITHHELD) for p in latest if p.withheld]
 
 
 @final
@@ -196,8 +194,8 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    left, made_for = [*left_out(folder), *withheld(folder)], positions(folder)
-    settings = by_setting(predictions(folder))
+    answered, withheld = with_withheld(folder)
+    left, made_for, settings = [*left_out(folder), *withheld], positions(folder), by_setting(answered)
     scores = []
     for setting, group in settings.items():
         name = "" if len(settings) == 1 else "-".join(map(str, setting))
