@@ -81,10 +81,8 @@ def check(run: Run) -> None:
         raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
     if run.model.pair != "concat" and run.task.documents != 2:
         raise UserError(f"{run.task.name} has no pairs of documents: leave pair='concat'.")
-    direction = "causal" if run.model.causal else "bidirectional"
     for mixer in run.model.mixers:
-        if direction not in mixer.directions:
-            raise UserError(f"{type(mixer).__name__} cannot be {direction}: it is {' and '.join(mixer.directions)}.")
+        mixer.check_direction(run.model.causal)
     bound = run.model.max_length
     if bound is not None and bound < run.task.max_length:
         raise UserError(

@@ -74,7 +74,7 @@ def build(
         counterparts=counterparts,
     )
     sections = list(_sections(measured))
-    cost = training_curves.cost(results, measured.tables[0])
+    cost = training_curves.cost(measured.tables[0])
     search = tuning.figure(results)
     figures = {p.file: p.figure for p in sections if p.figure} | ({"cost": cost} if cost else {})
     figures |= {"tuning": search} if search else {}

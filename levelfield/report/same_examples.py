@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +31,11 @@ class Right:
 
     exam: str
     seeds: np.ndarray
+
+    @cached_property
+    def share(self) -> np.ndarray:
+        """The share of seeds that have each example right, (n,): every question about the arm asks for it."""
+        return self.seeds.mean(0)
 
     @classmethod
     def of(cls, hits: Sequence[Hits | None]) -> Right | None:
@@ -50,7 +56,7 @@ def reach(terms: Sequence[tuple[float, Right]], examples: float, alpha: float, *
     terms: weights and arms of one exam. examples: independent ones that the exam amounts to, n where none come in
     groups.
     """
-    each = np.sum([weight * arm.seeds.mean(0) for weight, arm in terms], axis=0)
+    each = np.sum([weight * arm.share for weight, arm in terms], axis=0)
     mean, square = float(each.mean()), float((each**2).mean())
     most = max(sum(max(0.0, sign * weight) for weight, _ in terms) for sign in (1, -1))
     count = examples + 2

@@ -83,9 +83,14 @@ class Part:
         return found
 
     @cached_property
+    def shared(self) -> tuple[set[str], list[int]]:
+        """The tasks that averages may be of, and the lengths that have all of them, as `shared` finds them."""
+        return shared(self.cells)
+
+    @cached_property
     def averaged(self) -> list[str]:
-        """The tasks behind averages, of those that `shared` finds: RULER's where there are any of them."""
-        common = [task for task in dict.fromkeys(q.task for q in self.questions) if task in shared(self.cells)[0]]
+        """The tasks behind averages, of those that lengths share: RULER's where there are any of them."""
+        common = [task for task in dict.fromkeys(q.task for q in self.questions) if task in self.shared[0]]
         return [task for task in TASKS if task in common] or common
 
     def rows(self, which: int) -> list[Row]:
@@ -100,7 +105,7 @@ class Part:
 
     def average(self, length: int, alpha: float = ALPHA) -> Span | None:
         """The difference of the averages at one length; None where not all of their tasks were asked."""
-        if length not in shared(self.cells)[1]:
+        if length not in self.shared[1]:
             return None
         return span(*([q.difference for q in self.cells[length][task]] for task in self.averaged), alpha=alpha)
 
@@ -188,7 +193,7 @@ def decided(models: Models, part: Part, led: bool = False) -> str:
 
     led: whether the numbers are to lead to their lines on the page.
     """
-    averaged = shared(part.cells)[1]
+    averaged = part.shared[1]
     spans = {n: found for n in averaged if (found := part.average(n, ALPHA / len(averaged)))}
     what = f"Averaged over {_tasks(part.averaged)}, "
     said = []

@@ -176,7 +176,7 @@ def _slice_panel(
 MEASURES = (("tokens", "training tokens", si), ("flops", "training FLOPs", si), ("wall_s", "wall time", duration))
 
 
-def cost(results: Results, cells: Cells) -> Figure | None:
+def cost(cells: Cells) -> Figure | None:
     """How long and how much compute: median over seeds of one run, earlier phases paler."""
     mine = [c for c in cells.cells if c.ledgers]
     if not mine:
