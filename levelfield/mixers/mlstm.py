@@ -66,8 +66,6 @@ class MLSTM(MixerConfig):
             )
         if self.conv < 1 or self.layers < 1:
             raise UserError("MLSTM's conv and layers are at least 1.")
-        if self.forget not in ("sigmoid", "exponential"):
-            raise UserError(f"MLSTM's forget is sigmoid or exponential, not '{self.forget}'.")
         return MLSTMLayer(self, width, generator)
 
     def inner(self, width: int) -> int:

@@ -44,6 +44,7 @@ class StateTracking(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         kind = type(self).__name__
         if self.length < 2:
             raise UserError(f"{kind} needs a length of at least 2 steps, not {self.length}.")

@@ -47,6 +47,7 @@ class Compression(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (self.length >= 2 and 2 <= self.symbols <= 65_000):
             raise UserError(
                 f"Compression needs at least 2 steps and 2 to 65,000 symbols, not {self.length:,} and {self.symbols:,}."

@@ -54,6 +54,7 @@ class Digits(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for split, part in PARTS.items():
             if not 1 <= getattr(self, split) <= len(part):
                 raise UserError(f"Digits has 1 to {len(part):,} pictures in {split}, not {getattr(self, split)}.")

@@ -70,6 +70,7 @@ class FrequentWord(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.share <= 1 / GATHERED or not 0 < self.behind < 1:
             raise UserError("FrequentWord takes a share of the text above 0, a third at most, and behind of 0 to 1.")
         require("FrequentWord", self.formats, FORMATS)

@@ -78,6 +78,7 @@ class Image(Task):
     side: int = field(default=cifar.SIDE, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         cifar.check_counts(self.train, self.test)
         if self.side not in SIDES:
             raise UserError(f"Image has a side of {', '.join(map(str, SIDES))} pixels, not {self.side}.")

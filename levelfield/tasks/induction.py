@@ -48,6 +48,7 @@ class Induction(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length < 4 or not 2 <= self.symbols < 65_535:
             raise UserError("Induction needs a length of at least 4 steps and 2 to 65,534 symbols.")
         if self.gap is not None and not 3 <= self.gap < self.length:

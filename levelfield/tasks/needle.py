@@ -76,6 +76,7 @@ class Needle(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.asked <= self.needles:
             raise UserError(f"Needle asks for 1 to needles={self.needles} keys of a sequence, not {self.asked}.")
         if self.length < self.shortest:

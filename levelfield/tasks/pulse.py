@@ -58,6 +58,7 @@ class Pulse(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.seconds < 4:
             raise UserError(f"Pulse needs three beats at {LOWEST:g} a minute: take 4 or more seconds.")
         if not (self.noise >= 0 and 0 <= self.jitter < 0.2):

@@ -70,6 +70,7 @@ class Reach(Task):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 2 <= self.range <= LONGEST:
             raise UserError(f"Reach takes a range of 2 to {LONGEST:,} steps between marks, not {self.range:,}.")
         if self.marks not in (2, 3):

@@ -55,6 +55,7 @@ class Recall(Task):
     split_rule: ClassVar[str] = "drawn independently, each split from its own seed; no sequence is in two splits"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (1 <= self.keys <= 128 and 2 <= self.values <= 128 and self.pairs >= 1):
             raise UserError("Recall needs 1 to 128 keys, 2 to 128 values and at least one pair.")
         if min(self.train, self.val, self.test) < 1:

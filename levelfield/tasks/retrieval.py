@@ -67,10 +67,9 @@ class Retrieval(Task):
     test: int = OFFICIAL["test"]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length < 2 or min(self.train, self.val, self.test) < 1:
             raise UserError(f"Retrieval needs a length of 2 or more and a pair in every split, not {self}.")
-        if self.level not in ("bytes", "characters"):
-            raise UserError(f"Retrieval's level is 'bytes' or 'characters', not '{self.level}'.")
 
     @property
     def input(self) -> Tokens:

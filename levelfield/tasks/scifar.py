@@ -41,6 +41,7 @@ class SCifar(Task):
     test: int = cifar.TEST
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         cifar.check_counts(self.train, self.test)
 
     @property

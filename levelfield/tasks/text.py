@@ -65,8 +65,7 @@ class Text(Task):
     archives: ClassVar[tuple[Archive, ...]] = imdb.ARCHIVES
 
     def __post_init__(self) -> None:
-        if self.level not in ("bytes", "characters"):
-            raise UserError(f"Text is read by level='bytes' or level='characters', not '{self.level}'.")
+        super().__post_init__()
         if not SHORTEST <= self.length <= LONGEST:
             raise UserError(f"Text takes a length of {SHORTEST} to {LONGEST:,} steps, not {self.length}.")
         for split, most in imdb.COUNTS.items():

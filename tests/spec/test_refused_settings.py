@@ -132,6 +132,14 @@ def test_the_settings_of_tasks_are_checked(name: str):
             replace(task, **{each: "zzz"})
 
 
+@pytest.mark.parametrize("name", tasks.names())
+def test_no_task_leaves_out_the_check_of_settings(name: str, monkeypatch: pytest.MonkeyPatch):
+    checked: list[object] = []
+    monkeypatch.setattr("levelfield.spec.task.check_literals", checked.append)
+    task = replace(tasks.find(name))
+    assert checked == [task]
+
+
 def test_none_and_other_hints_are_left_alone():
     @dataclass(frozen=True)
     class Own:

@@ -31,6 +31,7 @@ class Windows(Task):
     most: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length < 2 or (self.most is not None and self.most < 1):
             raise UserError(f"{self.name} needs windows of 2 bytes or more, and at least one of each split.")
 
