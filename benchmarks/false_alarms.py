@@ -5,11 +5,11 @@
     python benchmarks/false_alarms.py --rule demo          renews the lines of one rule
 
 Truth is put where no decision is right: all arms equal, or exactly at a margin. A report in which anything is decided
-is a false alarm. Seeds scatter in four ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
-a hundred times another's. `plateaus`: each seed 15 points up or down. `fail`: each seed learns or stays at guessing.
-Where the same weights are asked in several places, there is a fifth, `places`: in each place each seed holds or fails
-by itself, as often as the truth there says. All arms of a task answer the same test examples, of which some are hard
-for all, and verdicts compare them example by example.
+is a false alarm. Seeds scatter in five ways. `bell`: all arms alike. `unequal`: each arm by a spread of its own, up to
+a hundred times another's. `loud`: one arm of a task two to twenty times as far as the others. `plateaus`: each seed 15
+points up or down. `fail`: each seed learns or stays at guessing. Where the same weights are asked in several places,
+there is a sixth, `places`: in each place each seed holds or fails by itself, as often as the truth there says. All arms
+of a task answer the same test examples, of which some are hard for all, and verdicts compare them example by example.
 Three studies were given seeds twice because questions were open: their reports are read each time, too.
 The last column says what the same numbers do to the former rule: every seed above every other's.
 
@@ -134,7 +134,7 @@ def cases() -> Iterator[Case]:
     yield Case("huang2024_small", "middle and haystack at their margins", needles, _places, paired=True)
     counted = tuple(Cell("frequent_word", f"model{i}", "scratch", v, at) for i in range(9) for at, v in _counted())
     yield Case(
-        "huang2024_counting", "half is lost, layout as length", counted, findings(huang2024_counting), paired=True
+        "huang2024_counting", "half is lost, layout at its margin", counted, findings(huang2024_counting), paired=True
     )
 
 
@@ -148,23 +148,23 @@ def _places(rows: Sequence[Row]) -> list[int]:
 
 def _placed(uneven: int) -> Iterator[tuple[str, float]]:
     """Yields places where the middle is just so far below the first fifth, and below the last or, if uneven, much
-    further; and where two haystacks are as far from the third as the length costs."""
+    further; and where two haystacks, beyond the training length, are what the third is at it."""
     middle, more = LEVEL - 2 * _huang2024_beyond.MIDDLE, _huang2024_beyond.MIDDLE
     first, central, last = _huang2024_beyond.FIFTHS
     depths = dict.fromkeys(first, middle + more) | dict.fromkeys(central, middle)
     depths |= dict.fromkeys(last, middle + more + 20 * uneven)
-    apart = {"essay": LEVEL - 10, "repeat": LEVEL - 10, "pairs": LEVEL - 25}  # 15 apart, and 15 less than LEVEL
+    near = {"essay": LEVEL, "repeat": LEVEL, "pairs": LEVEL - 15}
     for length in (16, 32, 64, 128):
         yield f"length={length}", LEVEL
         yield from ((f"length={length},depth={depth}", share) for depth, share in depths.items())
-        for name, share in apart.items():
-            yield f"length={length},format={name}", share if length > 32 else LEVEL
+        for name, share in near.items():
+            yield f"length={length},format={name}", share - 15 * (length > 32)
 
 
 def _counted() -> Iterator[tuple[str, float]]:
-    """Yields places where in one layout just half is left, and the layouts are as far apart as the length costs."""
+    """Yields places where in one layout just half is left, and the other, where nothing is lost, is what it was."""
     half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
-    apart = {"gathered": half, "spread": (2 * LEVEL + half) / 3}
+    apart = {"gathered": half, "spread": LEVEL}
     for length in (16, 32, 64, 512):
         yield f"length={length}", LEVEL
         yield from ((f"length={length},format={name}", v if length > 32 else LEVEL) for name, v in apart.items())

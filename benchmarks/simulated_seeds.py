@@ -15,7 +15,7 @@ import numpy as np
 from levelfield.runs.hits import Hits, with_hits
 from levelfield.spec import Row
 
-Law = Literal["bell", "unequal", "plateaus", "fail", "places"]
+Law = Literal["bell", "unequal", "loud", "plateaus", "fail", "places"]
 EXAMPLES = 2_000
 ALIKE = 0.6  # share of the variance of how hard an example is that all arms of a task have in common
 GUESS, LEVEL = 10.0, 60.0  # percent: of guessing, and of an arm that has learnt
@@ -53,6 +53,10 @@ class Case:
             return False
         return law != "places" or any(self.of_places(cell) for cell in self.cells)
 
+    def arm(self, cell: Cell) -> tuple[str, str, str]:
+        """What was trained: all cells of a model where they are of the same weights."""
+        return cell.task, cell.model, "" if self.paired else cell.protocol
+
     def of_places(self, cell: Cell) -> bool:
         """Whether a cell is one of several places of the same trained weights."""
         return self.paired or cell.at.startswith("length=")
@@ -62,10 +66,10 @@ def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list
     """A report's rows: noise between seeds, then noise of the test examples, which all arms of a task share."""
     hard = {cell.task: draw.standard_normal(EXAMPLES, np.float32) for cell in case.cells}
     made = [row for task in {cell.task: None for cell in case.cells} for row in _rules(task, case)]
-    spreads, shifts = {}, {}
+    spreads, shifts = _spreads(case, law, draw), {}
     for cell in case.cells:
-        arm = (cell.task, cell.model, cell.protocol if not case.paired else "")
-        spread = spreads.setdefault(arm, float(10 ** draw.uniform(-1, 1)))
+        arm = case.arm(cell)
+        spread = spreads[arm]
         fresh = _shifts(law, spread, cell.truth, seeds, draw)
         paired = case.of_places(cell)
         shift = shifts.setdefault(arm, fresh) if paired else fresh
@@ -77,6 +81,18 @@ def rows_of(case: Case, law: Law, seeds: int, draw: np.random.Generator) -> list
                 share = _scaled(cell.truth, shift[seed])
             made += measured(cell, seed, float(share), draw, hard)
     return made
+
+
+def _spreads(case: Case, law: Law, draw: np.random.Generator) -> dict[tuple[str, str, str], float]:
+    """Returns the standard deviation of each arm's seeds, in points, where they scatter around their truth."""
+    arms = list(dict.fromkeys(map(case.arm, case.cells)))
+    if law == "unequal":
+        return {arm: float(10 ** draw.uniform(-1, 1)) for arm in arms}
+    if law == "loud":
+        tasks = {task: [arm for arm in arms if arm[0] == task] for task, _, _ in arms}
+        loud = {arms[draw.integers(len(arms))]: float(10 ** draw.uniform(0, 1)) for arms in tasks.values()}
+        return dict.fromkeys(arms, 0.5) | loud
+    return dict.fromkeys(arms, 1.0)
 
 
 def _scaled(truth: float, shift: float) -> float:
@@ -96,7 +112,7 @@ def _shifts(law: Law, spread: float, truth: float, seeds: int, draw: np.random.G
         return 15.0 * draw.choice((-1.0, 1.0), seeds) + draw.normal(0, 0.2, seeds)
     if law == "fail":
         return np.where(draw.random(seeds) < 0.5, GUESS - truth, 0.0) + draw.normal(0, 0.2, seeds)
-    return draw.normal(0, spread if law == "unequal" else 1.0, seeds)
+    return draw.normal(0, spread, seeds)
 
 
 def measured(

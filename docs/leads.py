@@ -295,7 +295,7 @@ def _places(found: Answer) -> Iterator[str]:
     lost = [each for each in found.findings if each.subject.startswith("the middle is lost")]
     more = [each for each in found.findings if each.subject.startswith("the haystack matters more")]
     seen, costs = (sum(finding.seen > 0 for finding in each) for each in (lost, more))
-    decided = sum(finding.decided != 0 for finding in more)
+    yes, not_so = (sum(finding.decided == sign for finding in more) for sign in (1, -1))
     no = [f for f in lost if f.decided < 0]
     near = sum("at the training length" in f.subject for f in no)
     yield (
@@ -304,9 +304,9 @@ def _places(found: Answer) -> Iterator[str]:
         f"{len(no) - near or 'none'} beyond it. Beyond it, the lowest fifth is {said}."
     )
     yield (
-        f"Changing the haystack costs more than the length in {costs} of {len(more)} architectures; "
-        f"{decided or 'none'} of these answers {'is' if decided < 2 else 'are'} decided, as seeds are far apart. Both "
-        "questions were added after these rows had been seen."
+        f"The haystack matters more than the length where needles beyond the training length in an easy haystack are "
+        f"found more often than at that length in a hard one: so it stands in {costs} of {len(more)} architectures, "
+        f"yes for {yes} and no for {not_so}. Both questions were added after these rows had been seen."
     )
 
 

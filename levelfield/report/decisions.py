@@ -231,7 +231,9 @@ class Contrast:
             trained = [(1.0, Seeds(self.by_seed))]
         least, known = self.scatter.deviation**2, self.scatter.degrees
         parts = [
-            (weight**2 * max(arm.variance, least) / len(arm.values), max(len(arm.values) - 1, known))
+            (weight**2 * arm.variance / len(arm.values), len(arm.values) - 1)
+            if arm.variance > least
+            else (weight**2 * least / len(arm.values), max(len(arm.values) - 1, known))
             for weight, arm in trained
         ]
         total = sum(part for part, _ in parts)

@@ -195,8 +195,8 @@ def lost(first: Seeds, middle: Seeds, last: Seeds) -> Question:
 
 
 def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
-    """Asks of each model, over the lengths beyond that of training, whether two haystacks are further apart than what
-    the length costs: the fall from the training length, on average over haystacks. Empty of a single haystack.
+    """Asks of each model whether the haystack matters more than the length: whether needles beyond the training length
+    in some haystack are found more often than at that length in another. Empty of a single haystack.
 
     word: what the task calls a haystack."""
     ends, lengths = asked.haystacks, (asked.trained, *asked.farther)
@@ -204,11 +204,11 @@ def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
     whole = {model: {k: c for k, c in cells.items() if c} for model, cells in found.items() if all(cells.values())}
     read = {model: _Read.of(cells, ends, lengths) for model, cells in whole.items() if asked.able(model)}
     apart = {
-        pair: together({model: _costs(mine, *pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
+        pair: together({model: _above(mine, *pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
     }
     return {
         f"the {word} matters more than the length ({model})": _compared(
-            f"{model} {_names(asked)}", read[model], {pair: costs[model] for pair, costs in apart.items()}
+            f"{model} {_names(asked)}", read[model], {pair: above[model] for pair, above in apart.items()}
         )
         if model in read
         else _unlearnt(model)
@@ -219,45 +219,44 @@ def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
 
 @dataclass(frozen=True)
 class _Read:
-    """Scores of one model. short: at the training length, one a haystack; long: beyond it, by haystack, each at the
-    same lengths."""
+    """Scores of one model by haystack. short: at the training length; long: beyond it, each at the same lengths."""
 
-    short: Sequence[Seeds]
+    short: Mapping[str, Seeds]
     long: Mapping[str, Sequence[Seeds]]
 
     @classmethod
     def of(cls, cells: Mapping[tuple[int, str], Seeds], ends: Sequence[str], lengths: Sequence[int]) -> _Read:
         shared = dict(zip(cells, aligned([*cells.values()]), strict=True))
         trained, *farther = lengths
-        return cls([shared[trained, end] for end in ends], {end: [shared[n, end] for n in farther] for end in ends})
+        short = {end: shared[trained, end] for end in ends}
+        return cls(short, {end: [shared[n, end] for n in farther] for end in ends})
 
 
 def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast]) -> Claim:
-    """Compares the cost of a haystack with that of length. apart: by how much more, for each pair of haystacks."""
-    if not read.short[0].values:
+    """Tells the two haystacks that speak most for a yes. apart: how far the first, beyond the training length, is above
+    the second at it, for each pair of haystacks."""
+    if not all(cell.values for cell in read.short.values()):
         return Claim(None, f"{name}: no seed has a score in every haystack at every length.")
     (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
-    short, long = read.short, read.long
-    gap = Contrast((*_mean(long[easy], 1.0), *_mean(long[hard], -1.0)))
-    fall = Contrast((*_mean(short, 1.0), *_mean([c for cells in long.values() for c in cells], -1.0)))
+    far, near = Contrast(_mean(read.long[easy])), Contrast(((1.0, read.short[hard]),))
     facts = (
-        f"{name}: {_name(easy)} is {gap.shown} points from {_name(hard)}, and the length costs "
-        f"{fall.told(f'{fall.value:z.1f}')}: {most.span() or 'too few seeds for an interval'} between the two."
+        f"{name}, {_name(easy)} has {_percent(far)}, and {_name(hard)} has {_percent(near)} at the training length: "
+        f"{most.span() or 'too few seeds for an interval'} between the two."
     )
     return Claim(some([*apart.values()]), facts)
 
 
-def _costs(read: _Read, easy: str, hard: str) -> Contrast:
-    """More where two haystacks are further apart than the length costs. Each score comes once, with all its weight."""
-    short, long = read.short, read.long
-    every = len(short) * len(long[easy])
-    own = {easy: 1 / len(long[easy]), hard: -1 / len(long[hard])}
-    terms = [(own.get(end, 0.0) + 1 / every, cell) for end, cells in long.items() for cell in cells]
-    return contrast((*terms, *_mean(short, -1.0)))
+def _percent(score: Contrast) -> str:
+    return score.told(f"{score.value:.1f} %")
 
 
-def _mean(cells: Sequence[Seeds], weight: float) -> tuple[tuple[float, Seeds], ...]:
-    return tuple((weight / len(cells), cell) for cell in cells)
+def _above(read: _Read, easy: str, hard: str) -> Contrast:
+    """How far one haystack, beyond the training length, is above another at it: more where it stays the easier one."""
+    return contrast((*_mean(read.long[easy]), (-1.0, read.short[hard])))
+
+
+def _mean(cells: Sequence[Seeds]) -> tuple[tuple[float, Seeds], ...]:
+    return tuple((1 / len(cells), cell) for cell in cells)
 
 
 def _names(asked: Asked) -> str:

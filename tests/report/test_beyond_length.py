@@ -78,22 +78,27 @@ def test_without_depths_or_haystacks_nothing_is_asked_and_what_has_not_learnt_is
 
 
 @pytest.mark.parametrize(
-    ("formats", "fall", "answer"),
+    ("near", "beyond", "fall", "answer"),
     [
-        ({"essay": 0, "repeat": 0, "pairs": -45}, 10, 1),  # 45 apart; the length costs 10 + 45 / 3 = 25
-        ({"essay": 0, "repeat": 0, "pairs": -45}, 40, -1),  # against 55
-        ({"essay": 0, "repeat": 0, "pairs": -45}, 30, 0),  # against 45
-        ({"essay": 0, "repeat": 0, "pairs": 0}, 30, -1),
+        (-45, 0, 10, 1),  # 80 % of the easy haystack beyond the training length, 45 % of the hard one at it
+        (-45, 0, 60, -1),  # 30 % against 45 %
+        (-45, 0, 45, 0),  # 45 % against 45 %
+        (0, -45, 10, -1),  # both alike at the training length: what one loses, the length takes from it
+        (0, 0, 30, -1),
     ],
 )
-def test_the_haystack_matters_more_where_two_are_further_apart_than_the_fall(
-    formats: dict[str, float], fall: float, answer: int
+def test_the_haystack_matters_more_where_the_easy_one_far_out_is_above_the_hard_one_near_by(
+    near: float, beyond: float, fall: float, answer: int
 ) -> None:
-    found = judged(haystacks(Asked.of(rows({}, formats, fall))))
+    made = rows({}, {"essay": 0, "repeat": 0, "pairs": near + beyond}, fall)
+    for row in made:
+        if row.get("at", "").endswith("32,format=pairs"):
+            row["value"] = row.get("value", 0.0) + near / 100
+    found = judged(haystacks(Asked.of(made)))
     assert decided(found) == {"the haystack matters more than the length (m)": answer}
-    costs = fall - sum(formats.values()) / 3
-    assert f"and the length costs {costs:.1f}:" in found[0].facts
     assert "at 64 and 128 steps" in found[0].facts
+    if near:
+        assert f"{90.2 - fall:.1f} %" in found[0].facts and "45.2 % at the training length" in found[0].facts
 
 
 def test_printed_needles_are_lost_in_the_middle_where_both_ends_are_found() -> None:
@@ -147,7 +152,7 @@ def test_counting_asks_at_twice_and_at_sixteen_times_the_length() -> None:
     assert decided(huang2024_counting.findings([*made, *more])) == {
         "more than half is lost at 2 times the length (m)": 1,
         "more than half is lost at 16 times the length (m)": 1,
-        "the layout matters more than the length (m)": 1,
+        "the layout matters more than the length (m)": -1,
     }
     text = huang2024_counting.verdict([*made, *more])
     assert "More than half lost at 2 times the length? Yes on m.\nMore than half lost at 16 times" in text
