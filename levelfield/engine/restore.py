@@ -47,7 +47,9 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
         return replace(mixer, settings=restore(described["settings"]))
     made = _class_of(described, () if mixer is None else (type(mixer),))
-    return made(**{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version", "module")})
+    return made(
+        **{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version", "module", "release")}
+    )
 
 
 def _class_of(described: Mapping[str, Any], own: tuple[type, ...]) -> type:

@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from levelfield.spec.identity import HEAD
+
 ABSENT = "(absent)"
 MISSING = object()  # what an arm has in the place of a field that it does not have
 # "kind" decides how far to look and opens every value; names and citations change nothing that is computed.
-IGNORED = frozenset({"seed", "name", "kind", "module", "version", "source", "assumed"})
+IGNORED = frozenset({*HEAD, "seed", "name", "source", "assumed"})
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from levelfield.spec.release import release
+
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
 _marked = cache(lambda kind: tuple(f for f in _fields(kind) if f.metadata))
+
+
+HEAD = ("kind", "version", "module", "release")
+"""What a description says of the class of a value, beside its fields."""
 
 
 class ReadsFiles:
@@ -40,7 +46,7 @@ class OwnCode(ReadsFiles):
     def own_parts(self) -> Mapping[str, Any]:
         """The hash of the code of a class in a user's file.
 
-        Of a class that ships or is installed, name, module and version say what its code does.
+        Of a class that ships its name and version say what its code does, and of an installed one its release does.
         """
         found = [sha for of in HASHES_OF_CODE if (sha := of(type(self)))]
         return {"code_sha256": found[0]} if found else {}
@@ -49,7 +55,8 @@ class OwnCode(ReadsFiles):
 def describe(value: Any, *, identity: bool = False) -> Any:
     """Returns a description that JSON can hold: a dataclass becomes {"kind": class name, "version": n, field: ...}.
 
-    A class of another package, which may have the name of one of levelfield's, has its "module" beside its "kind".
+    A class of another package, which may have the name of one of levelfield's and other code in another release, has
+    its "module" and that module's "release" beside its "kind".
     identity: a field marked `field(metadata={"identity": False})`, such as the path of a file whose hash stands beside
     it, counts as None. One marked `{"version": n}` adds that version wherever it is not at its default, because what it
     means there has changed n - 1 times. One marked `{"added": True}` came later than the rest: at its default, which is
@@ -61,7 +68,7 @@ def describe(value: Any, *, identity: bool = False) -> Any:
         version = getattr(type(value), "version", None)
         head = {"kind": type(value).__name__, **({"version": version} if isinstance(version, int) else {})}
         if isinstance(value, ReadsFiles) and _foreign(type(value)):
-            head["module"] = type(value).__module__
+            head |= {"module": type(value).__module__, "release": release(type(value).__module__)}
         shown = {f.name: getattr(value, f.name) for f in _fields(type(value))}
         if identity:
             head |= value.own_parts if isinstance(value, ReadsFiles) else {}

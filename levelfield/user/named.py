@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -29,6 +28,7 @@ from typing import NamedTuple
 
 from levelfield.spec import own_code
 from levelfield.spec.errors import UserError, format_error
+from levelfield.spec.release import release
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
@@ -85,7 +85,7 @@ def source(place: str) -> Source:
         return Source(content, others, hashlib.sha256(b"\0".join([content, *others.values()])).hexdigest())
     file, installed = _origin(place)
     if installed:
-        return Source(b"", {}, hashlib.sha256(f"{place}\0{_release(place)}".encode()).hexdigest())
+        return Source(b"", {}, hashlib.sha256(f"{place}\0{release(place)}".encode()).hexdigest())
     content, root = file.read_bytes(), _root(place, file)
     others = beside(str(file), content, root)
     for above in (each / "__init__.py" for each in file.resolve().parents if root in each.parents):
@@ -200,20 +200,6 @@ def _unknown(name: str, why: str) -> UserError:
 def _root(name: str, file: Path) -> Path:
     """Returns the folder that holds the outermost package of a module."""
     return file.resolve().parents[name.count(".") + (file.name == "__init__.py")]
-
-
-def _release(name: str) -> str:
-    """Returns name and version of what installed a module, without the part that tells builds apart."""
-    top = name.partition(".")[0]
-    owners = [top] if _version(top) else importlib.metadata.packages_distributions().get(top, [])
-    return " ".join(f"{owner}=={_version(owner)}" for owner in sorted(set(owners)))
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def code_file(place: str) -> str:

@@ -178,8 +178,13 @@ def test_a_class_of_the_name_of_one_that_ships_has_ids_of_its_own(lab: Path, mon
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the broken one
         assert [restore(describe(run)) for run in runs] == list(runs)
-    named_alone = {key: value for key, value in describe(fork).items() if key != "module"}
+    named_alone = {key: value for key, value in describe(fork).items() if key not in ("module", "release")}
     assert restore(named_alone) == ours, "as it was recorded before"
+    was, known = digest(fork), describe(fork)
+    assert known["release"] == "forklab==1.0"
+    monkeypatch.setattr("levelfield.spec.identity.release", lambda module: "forklab==1.1")
+    assert digest(fork) != was, "another release may compute something else"
+    assert restore(known) == fork and digest(ours) == digest(Conv(kernel=5, hidden=64))
 
 
 def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
