@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -97,15 +97,17 @@ def source(place: str) -> Source:
 
 @alone()
 def load(place: str, found: Source) -> ModuleType:
-    """Executes the file or imports the module. Raises whatever its code raises."""
-    if not is_file(place):
-        if found.content:  # a user's own, and not installed
-            path = _origin(place)[0].resolve()
-            own_code.keep(place, path, found.content, found.others, _root(place, path))
-        return _imported(place, found)
-    path = Path(place).resolve()
-    own_code.keep(_module_name(found), path, found.content, found.others, path.parent)
-    return _executed(place, found)
+    """Executes the file or imports the module, and what it prints meanwhile goes to standard error. Raises whatever its
+    code raises."""
+    with redirect_stdout(sys.stderr):
+        if not is_file(place):
+            if found.content:  # a user's own, and not installed
+                path = _origin(place)[0].resolve()
+                own_code.keep(place, path, found.content, found.others, _root(place, path))
+            return _imported(place, found)
+        path = Path(place).resolve()
+        own_code.keep(_module_name(found), path, found.content, found.others, path.parent)
+        return _executed(place, found)
 
 
 def _module_name(found: Source) -> str:

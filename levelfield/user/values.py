@@ -9,9 +9,10 @@ Whatever goes wrong in the user's code becomes one sentence with its line.
 from __future__ import annotations
 
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -91,9 +92,13 @@ def offered(found: ModuleType, kind: type) -> list[str]:
 
 @contextmanager
 def user_errors(name: str, file: str) -> Iterator[None]:
-    """Turns whatever a user's code raises into one sentence, with the line of `file` where it passed through it."""
+    """Turns whatever a user's code raises into one sentence, with the line of `file` where it passed through it.
+
+    What it prints goes to standard error: standard output is for the answer of a command.
+    """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except UserError:
         raise
     except SyntaxError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -256,3 +257,17 @@ def test_doctor_loads_plug_ins_and_tells_the_broken_ones(lab: Path, capsys: pyte
     assert "no licence" in told["weights"] or "sys.exit" in told["weights"]
     assert told["s4"].endswith("named as one of levelfield's own mixers: name it as tinylab.mixers:Tiny")
     assert told["tiny"].endswith("tinylab.mixers:Tiny of tinylab 0.3")
+
+
+def test_what_a_file_prints_stays_out_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that a user's file printed stood before the JSON, which no program could read then."""
+    monkeypatch.chdir(tmp_path)
+    loud = (
+        "print('loading')\nfrom levelfield.mixers.conv import Conv\ndef made():\n    print('made')\n    return Conv()\n"
+    )
+    (tmp_path / "loud.py").write_text(loud)
+    main(["plan", "loud.py:made", "--effort", "smoke", "--json"])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) and "loading" in shown.err and "made" in shown.err
