@@ -264,9 +264,8 @@ def test_what_a_file_prints_stays_out_of_the_answer(
 ) -> None:
     """A line that a user's file printed stood before the JSON, which no program could read then."""
     monkeypatch.chdir(tmp_path)
-    loud = (
-        "print('loading')\nfrom levelfield.mixers.conv import Conv\ndef made():\n    print('made')\n    return Conv()\n"
-    )
+    loud = "print('loading')\nfrom torch import nn\n\n"
+    loud += "def made(width):\n    print('made')\n    return nn.Linear(width, width)\n"
     (tmp_path / "loud.py").write_text(loud)
     main(["plan", "loud.py:made", "--effort", "smoke", "--json"])
     shown = capsys.readouterr()
