@@ -120,7 +120,7 @@ def _why(subject: Subject, finding: Finding) -> str:
 
 
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
-    rows, findings = found.results.rows, found.findings
+    findings = found.findings
     yield f"**Our answer.** {subject.short(found)}\n"
     if subject.lead:
         yield f"{chr(10).join(subject.lead(found))}\n"
@@ -135,7 +135,7 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
         yield f'\n<details markdown="1">\n<summary>{questions}</summary>\n'
         yield from _table(rest, subject)
         yield "\n</details>"
-    seen = "" if subject.paired else f" {words.spelt(power(Table.of(rows), len(findings)))}"
+    seen = "" if subject.paired else f" {words.spelt(power(Table.of(found.results.compared), len(findings)))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
 
 
