@@ -74,8 +74,8 @@ class Subject:
 def _never_from_scratch(found: Answer) -> str:
     """The answer in short, and that of the study that lets the arm from scratch train on."""
     whole = _of("amos2025_patience")
-    parts = summary.never_from_scratch(found, whole=False), never_stopped.control(whole) if whole else ""
-    return " ".join(filter(None, parts))
+    control = never_stopped.control(whole) if whole else ""
+    return " ".join(filter(None, (summary.never_from_scratch(found, whole=not control), control)))
 
 
 SUBJECTS = (
@@ -228,8 +228,8 @@ SUBJECTS = (
         paired=True,
         shows=reach_figure,
         then=(("reach", "overnight", 0),),
-        short=summary.reach,
-        brief=partial(summary.reach, whole=False),
+        short=reach_figure.short,
+        brief=partial(reach_figure.short, whole=False),
         known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )

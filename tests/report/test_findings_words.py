@@ -133,3 +133,12 @@ def test_the_answer_in_short_changes_with_the_rows(monkeypatch: pytest.MonkeyPat
     assert lifted.startswith("Yes on ListOps: a small Transformer rises from 42.0 to 62.0 %") and "Open" not in lifted
     assert level.startswith("Open on ListOps (+0.1 points) and pictures (+0.1 points).")
     assert lower.startswith("The opposite is shown on ListOps and pictures.")
+    told = [text.partition("Is it closer to S4? Over scratch, as was planned: ")[2] for text in (lifted, level)]
+    gaps = [
+        f"ListOps ({gap}, then 1.0 ahead) and pictures ({gap}, then 1.0 ahead)"
+        for gap in ("20.0 behind", "18.5 behind")
+    ]
+    assert told[0] == (
+        f"yes on {gaps[0]}. At an equal allowance of steps, which was asked after looking: yes on {gaps[1]}."
+    ), "S4 has 60, 60.5 and 61 %, the Transformer 40, 42 and 62"
+    assert told[1].startswith("open on ListOps and pictures. At an equal allowance")
