@@ -30,7 +30,7 @@ from levelfield.spec import Effort, Run, Study
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
 HOUR = 3_600
-SEEN, RECIPE = "seen", "recipe"  # marks of answers; see the introduction of the page
+SEEN, RULE, RECIPE = "seen", "rule", "recipe"  # marks of answers; see the introduction of the page
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Subject:
     place of the curve. then: the same study at another effort, of which `shows.longer` tells. short: the answer, below
     the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
     a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
-    their names, whose answer was known beforehand, why.
+    their names, whose answer was known beforehand or was open until a rule was changed, why. beside: what else has to
+    be known of an answer, by such a pattern.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Subject:
     headline: str = ""
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
 
     @property
     def figure(self) -> Path:
@@ -69,6 +71,10 @@ class Subject:
 
     def in_short(self, found: Answer) -> str:
         return (self.brief or self.short)(found)
+
+
+KEPT_BY_RULE = ("rotary", "griffin", "rglru", "random-positions")
+"""Models whose answer at twice the training length was open until the rules of 26 November."""
 
 
 def _never_from_scratch(found: Answer) -> str:
@@ -92,17 +98,28 @@ SUBJECTS = (
         brief=_never_from_scratch,
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
-        known=(("S4's lift holds*", SEEN), ("the gap narrows at an equal allowance*", SEEN)),
+        known=(
+            ("S4's lift holds*", SEEN),
+            ("the gap narrows at an equal allowance*", SEEN),
+            ("self-pretraining lifts the Transformer (image8)", RULE),
+            ("self-pretraining lifts S4 (text)", RULE),
+        ),
+        beside=tuple(
+            (pattern, "Patience ended all arms of S4; none took all steps, as one of the Transformer did (section 2).")
+            for pattern in ("*lifts S4 (text)", "S4's lift * (text)", "the gap narrows at * (text)")
+        ),
     ),
     Subject(
         "Where nothing stops training early",
         "amos2025",
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
-        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule. Two more seeds at "
-        "the higher rate: `levelfield run amos2025_patience --effort overnight`.",
+        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule, or with dropout, "
+        "which no run here has. Two more seeds at the higher rate: `levelfield run amos2025_patience --effort "
+        "overnight`.",
         short=never_stopped.short,
         lead=never_stopped.lead,
+        known=(("*", SEEN),),  # put after both arms of section 1 on reviews had been seen
     ),
     Subject(
         "Where labels are scarce",
@@ -112,8 +129,8 @@ SUBJECTS = (
         "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
         "--filter 'image8-*'`.",
         short=summary.scarce_labels,
-        lead=leads.scarce_labels,
-        known=(("*(in_context_recall)", "control"),),
+        lead=lambda found: leads.scarce_labels(found, _of("amos2025_small")),
+        known=(("*(in_context_recall)", "control"), ("*with 10 % of the labels (image8)", RULE)),
     ),
     Subject(
         "Where initial values are random",
@@ -186,6 +203,7 @@ SUBJECTS = (
             ("more than half is lost at 16 times*", SEEN),
             ("the middle is lost*", SEEN),
             ("the haystack matters more*", SEEN),
+            *((f"more than half is lost at 2 times * ({model})", RULE) for model in KEPT_BY_RULE),
         ),
     ),
     Subject(
