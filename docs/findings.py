@@ -33,6 +33,7 @@ import contents
 import findings_figure
 import findings_shown
 import findings_summary as summary
+import findings_tuning as tuning
 import findings_words as words
 from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
@@ -173,11 +174,10 @@ def _evidence(found: Answer) -> str:
     capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
     stopped = f" {len(capped_runs)} of {len(patient)} were still improving at their cap of steps." if patient else ""
-    trials = f", after {len(found.results.trials)} trials that chose learning rates" if found.results.trials else ""
     return (
-        f"{runs} of {len(found.planned)} planned runs{trials}; {found.hours:.1f} core-hours; {failed} runs failed or "
-        f"stayed at chance.{stopped}{_missing(found)} Rows and ledger: [results/{found.study.name}-{found.effort}]"
-        f"(../results/{found.study.name}-{found.effort})."
+        f"{runs} of {len(found.planned)} planned runs{tuning.trials(found)}; {found.hours:.1f} core-hours; {failed} "
+        f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)} Rows and ledger: "
+        f"[results/{found.study.name}-{found.effort}](../results/{found.study.name}-{found.effort})."
     )
 
 

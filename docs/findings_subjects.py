@@ -9,7 +9,7 @@ What a claim is, and what would change our mind, is written here; every number c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +45,7 @@ class Subject:
     the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
     a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
     their names, whose answer was known beforehand or was open until a rule was changed, why. beside: what else has to
-    be known of an answer, by such a pattern.
+    be known of an answer, by such a pattern. tuned: the study whose trials chose the rates, where it is another.
     """
 
     title: str
@@ -64,6 +64,7 @@ class Subject:
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
+    tuned: tuple[str, Effort, int] | None = None
 
     @property
     def figure(self) -> Path:
@@ -75,6 +76,7 @@ class Subject:
 
 KEPT_BY_RULE = ("rotary", "griffin", "rglru", "random-positions")
 """Models whose answer at twice the training length was open until the rules of 26 November."""
+TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
 
 
 def _never_from_scratch(found: Answer) -> str:
@@ -167,7 +169,6 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
         short=lambda found: summary.local(found, _of("miralles2025_enriched")),
-        brief=summary.local_alone,
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),
@@ -189,13 +190,14 @@ SUBJECTS = (
         "huang2024",
         "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
         "5, where RWKV is a mild exception).",
-        (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
+        (("huang2024_small", "overnight", 0), TUNED_ON_NEEDLES),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
         brief=summary.beyond_in_short,
         headline="Does every model fail beyond its training length? (Huang 2024)",
+        tuned=TUNED_ON_NEEDLES,
         lead=leads.beyond,
         known=(
             ("window helps*", "known"),
@@ -217,6 +219,7 @@ SUBJECTS = (
         paired=True,
         short=summary.counting,
         brief=summary.counting_in_short,
+        tuned=TUNED_ON_NEEDLES,
         lead=lambda found: leads.counting(found, _of("huang2024_small")),
         known=(("more than half is lost*(mamba2)", SEEN), ("more than half is lost*(rotary)", SEEN)),  # by a pilot
     ),
@@ -261,6 +264,7 @@ class Answer:
     effort: Effort
     results: Results
     planned: Sequence[Run]
+    tuned: Answer | None = None
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -269,19 +273,26 @@ class Answer:
     @property
     def hours(self) -> float:
         """Hours of a core: those of runs, each counted at the median of its arm, and of the trials that tuned them."""
-        trials = sum(float(trial.get("wall_s", 0.0)) for trial in self.results.trials)
+        own = self.tuned is not None and self.tuned.study.name.partition("-")[0] == self.study.name
+        tried = self.tuned.results.trials if own and self.tuned else self.results.trials
+        trials = sum(float(trial.get("wall_s", 0.0)) for trial in tried)
         return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
 
 
 @cache
 def answer(subject: Subject) -> Answer | None:
     """Returns the first of a subject's results that are committed; None where there is none."""
-    for name, effort, trials in subject.studies:
-        study = Source.of(name, trials=trials).load()
-        folder = committed.find(RESULTS, study.name, effort)
-        if folder is not None:
-            return Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
-    return None
+    found = next(filter(None, (_read(*named) for named in subject.studies)), None)
+    if found is None or found.results.trials or subject.tuned is None:
+        return found
+    return replace(found, tuned=_read(*subject.tuned))
+
+
+def _read(name: str, effort: Effort, trials: int) -> Answer | None:
+    """Returns what is committed of a study, with so many trials in its name; None where nothing is."""
+    study = Source.of(name, trials=trials).load()
+    folder = committed.find(RESULTS, study.name, effort)
+    return folder and Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
 
 
 def _of(study: str) -> Answer | None:

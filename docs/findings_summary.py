@@ -52,7 +52,8 @@ a study makes several ([verdicts](verdicts.md#how-it-is-decided)); the last two 
 certified range, count seeds instead. A 95 % interval is for one question alone, while an answer has to meet a stricter
 level, which allows for all questions of the study, or of its claim. So an interval that excludes zero is not always a
 yes. The committed ledgers have what a run of an arm costs, the median over its seeds: steps and FLOPs here are such
-medians, and core-hours count each run at that of its arm.
+medians, and core-hours count each run at that of its arm. Scores in the last column of tables are medians over seeds,
+differences are of means, and so are scores in sentences that do not speak of medians.
 
 @counted@
 
@@ -210,18 +211,21 @@ def local(found: Answer, others: Answer | None) -> str:
 
 def local_alone(found: Answer) -> str:
     """Returns what share of the gain short kernels have, on each task."""
-    made, answers = shown.shares(found), _answers(found)
+    made, answers = shown.shares(found), {finding.subject: finding for finding in found.findings}
     seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
     had = sorted(
         ((task, share) for task, share in made.items() if seen in share.places), key=lambda item: seen <= item[1].proved
     )
     told: dict[str, list[str]] = {}
     for task, share in had:
-        told.setdefault(_said(answers.get(task, 0)), []).append("that task" if seen <= share.proved else share.name)
+        decided = answers[task].decided if task in answers else 0
+        told.setdefault(_said(decided), []).append("that task" if seen <= share.proved else share.name)
     certified = "a task that [provably](reach.md) takes more than {} steps"
     shares = words.listed(
-        f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved) if seen <= share.proved else share.name}"
-        for _, share in had
+        f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved)}"
+        if seen <= share.proved
+        else f"{fmean(share.places[seen]):.0f} %{_about(answers.get(task), share)} on {share.name}"
+        for task, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
     whole = words.listed(dict.fromkeys(words.named(share.whole) for _, share in had))
@@ -230,6 +234,14 @@ def local_alone(found: Answer) -> str:
         f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
         f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
     )
+
+
+def _about(finding: Finding | None, share: shown.Share) -> str:
+    """Returns the 95 % interval of a share, from that of its distance to what a yes needs, the whole taken as exact."""
+    if finding is None or finding.span is None:
+        return ""
+    low, high = (100 * (NEARLY + end / (share.best - share.floor)) for end in (finding.span.low, finding.span.high))
+    return f" (95 % interval about {low:.0f} to {high:.0f})"
 
 
 def _among_kernels(had: Sequence[tuple[str, shown.Share]], seen: float) -> str:
@@ -305,7 +317,7 @@ def _at_longest(found: Answer, learnt: str, layout: str) -> str:
     made = shown.recall(found)
     answers = made.falls(found, last := made.longest // made.trained)
     scores = [arms[made.trained].median for arms in made.cells.values()]
-    apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout})"
+    apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout}, medians)"
     return (
         f"{len(answers)} models learnt to {learnt} {made.trained} words"
         f"{apart if max(scores) - min(scores) > 1 else ''}. At {last} times that length, {_fallen(answers, layout)}"

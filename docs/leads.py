@@ -163,8 +163,15 @@ def starts(found: Answer) -> Iterator[str]:
     )
     yield (
         "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and a random "
-        "start redraws the parameters of the mixers alone."
+        f"start redraws the parameters of the mixers alone. Sizes differ: {_sizes(found)} parameters."
     )
+
+
+def _sizes(found: Answer) -> str:
+    """Returns "S4 has 68,234 and DLR 84,362", of models that have started as designed."""
+    size = {row.get("model", ""): found.results.ledgers.get(row.get("run", ""), {}) for row in found.results.rows}
+    told = [f"{words.named(model)} has {size[model]['parameters']:,.0f}" for model in (SSM, "dlr") if size.get(model)]
+    return words.listed(told)
 
 
 def arms(found: Answer) -> Iterator[str]:
@@ -239,9 +246,9 @@ def _plain(found: Answer, others: Answer) -> Iterator[str]:
     yield (
         f"- **Plain training, on pictures.** All shares are of models with enriched training, and the whole is the "
         f"{words.named(share.whole)}'s score of {share.best:.1f} %. Means in percent, with plain training and with "
-        f"enriched: {told} (section 7). No {words.named(share.whole)} was trained plainly. Of what S4, which sees "
-        f"everything, gains over guessing with plain training, {words.named(BOUNDED)} has "
-        f"{100 * gains[0] / gains[1]:.0f} %."
+        f"enriched, both under the short patience of section 7: {told}. No {words.named(share.whole)} was trained "
+        "plainly. Of what S4, which sees everything, gains over guessing with plain training, "
+        f"{words.named(BOUNDED)} has {100 * gains[0] / gains[1]:.0f} %."
     )
 
 
@@ -257,8 +264,8 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
     yield (
         "Every phase ended by a short patience, three validations, and these arms are not trained out: on the same "
         f"pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched inputs S4 "
-        f"stopped after {steps[SSM, ENRICHED]} steps (medians) and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
-        f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]}. So these answers hold for this "
+        f"stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
+        f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]} (all medians). So these answers hold for this "
         "patience alone. Attention without positions sees a picture as a bag of grey values, so the lift that "
         "positions give it is a control; the paper compares kinds of positions, which these runs do not."
     )

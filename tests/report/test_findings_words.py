@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import math
 import re
@@ -196,3 +197,33 @@ def test_what_is_asked_twice_of_pictures_has_both_answers() -> None:
     for word, section, end in zip(said.groups(), "13", ("", " with 100 % of the labels"), strict=True):
         row = rf"^\| Self-pretraining lifts the Transformer on pictures{end} \| \**{word}\**(?: \(rule\))? \|"
         assert re.search(row, SECTIONS[section], flags=re.MULTILINE)
+
+
+def test_the_evidence_names_the_arms_that_took_the_highest_rate() -> None:
+    """Counted anew, from the trials of section 1 and of the needles."""
+    for number, folder, models in (
+        ("1", "amos2025_small-overnight", {"s4": "all arms of S4", "transformer_rotary": "2 of 9 arms of the Transf"}),
+        ("8", "huang2024_small-tuned-minutes", {"griffin": "Griffin", "rglru": "RG-LRU"}),
+    ):
+        with (ROOT / "results" / folder / "trials.csv").open() as file:
+            trials = list(csv.DictReader(file))
+        top = max(float(trial["lr"]) for trial in trials)
+        taken = {trial["model"] for trial in trials if trial["chosen"] == "True" and float(trial["lr"]) == top}
+        assert taken == set(models)
+        evidence = SECTIONS[number].partition("**Evidence.**")[2]
+        said = evidence.partition("none was tried, was best for ")[2].partition(")")[0]
+        assert all(name in said for name in models.values()) and f"{len(trials)} trials" in evidence
+    assert "trained at random positions had no trials of its own" in SECTIONS["8"]
+    assert "No arm had trials of its own here" in SECTIONS["9"]
+    assert all("which was not tuned" in SECTIONS[number] for number in ("10", "11"))
+
+
+def test_a_share_has_the_interval_of_its_question() -> None:
+    """Of the gain over guessing that medians have; the page takes that of means."""
+    for task in ("ListOps", "pictures"):
+        row = next(line for line in SECTIONS["6"].splitlines() if f"sees more, on {task} |" in line)
+        low, high = (float(end) for end in re.findall(r"[+-][\d.]+(?= to|\))", row)[:2])
+        whole, guessing = (float(score) for score in re.findall(r"(?:unbounded model|guessing) ([\d.]+) %", row))
+        said = re.search(rf"\(95 % interval about (\d+) to (\d+)\) on {task}", SECTIONS["6"])
+        ends = [90 + 100 * end / (whole - guessing) for end in (low, high)]
+        assert said and [int(end) for end in said.groups()] == pytest.approx(ends, abs=1.5)
