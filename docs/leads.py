@@ -265,9 +265,9 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
         "Every phase ended by a short patience, three validations, and these arms are not trained out: on the same "
         f"pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched inputs S4 "
         f"stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
-        f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]} (all medians). So these answers hold for this "
-        "patience alone. Attention without positions sees a picture as a bag of grey values, so the lift that "
-        "positions give it is a control; the paper compares kinds of positions, which these runs do not."
+        f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]} (all medians). So these answers "
+        "hold for this patience alone. Attention without positions sees a picture as a bag of grey values, so the lift "
+        "that positions give it is a control; the paper compares kinds of positions, which these runs do not."
     )
 
 
