@@ -14,7 +14,7 @@ from levelfield.report.training_curves import slices
 from levelfield.report.verdicts import scores
 from levelfield.runs.results import Results
 
-ALT = "Scores by root operator"
+ALT = "Scores by root operator, medians over seeds,"
 TASK, AXIS, RULE = "listops", "root", "greedy_root"
 SUM = "SM"  # the operator whose answer needs every argument
 CLOSE = 5.0  # points beyond the rule up to which it counts as not learnt
@@ -28,8 +28,9 @@ def table(results: Results) -> Iterator[str]:
     models, places = (list(dict.fromkeys(names)) for names in zip(*arms, strict=True))
     greedy = {row.get("at", ""): row for row in rows if row.get("model") == RULE}
     yield "**ListOps by root operator.** The greedy rule answers with the most frequent label of the operator at the"
-    yield "root and reads nothing else. Scores are means over seeds, in percent of test expressions with that operator."
-    yield f"The last columns say what `{LEAST}` has beyond the rule, and `{MOST}` beyond `{SHORT}`.\n"
+    yield "root and reads nothing else. Scores are means over seeds, in percent of test expressions with that operator,"
+    yield f"and medians in the figure. The last columns say what `{LEAST}` has beyond the rule, and `{MOST}` beyond"
+    yield f"`{SHORT}`.\n"
     beyond = f"`{LEAST}` beyond the rule", f"`{MOST}` beyond `{SHORT}`"
     yield f"| operator | expressions | greedy rule | {' | '.join([*(f'`{m}`' for m in models), *beyond])} |"
     yield "|---" * (len(models) + 5) + "|"

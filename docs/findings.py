@@ -33,8 +33,9 @@ import contents
 import findings_figure
 import findings_shown
 import findings_summary as summary
+import findings_tuning as tuning
 import findings_words as words
-from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, SEEN, SUBJECTS, Answer, Subject, answer
+from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
 ANSWERS = re.compile(r"(?<=figures/findings\.png\)\n\n)- .*?(?=\n\n)", re.DOTALL)
@@ -102,25 +103,33 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     """Says how the questions were answered, and which of these answers could have come as a surprise."""
     every = [(finding, _why(subject, finding)) for subject, found in answers.items() for finding in found]
     said = Counter(findings_shown.WORDS[finding.decided] for finding, _ in every)
-    marks = Counter(why if why in (SEEN, RECIPE) else "known" for finding, why in every if finding.decided and why)
+    marks = Counter(
+        why if why in (SEEN, RULE, RECIPE) else "known" for finding, why in every if finding.decided and why
+    )
     decided, unasked = said["yes"] + said["no"], sum(not finding.seen for finding, _ in every)
     return (
         f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
         f"open, {unasked} of them because an arm has not learnt or has not been run. Of the {decided} answers "
         f"{marks['known']} were known beforehand and test the harness. They are marked: *control*, where an effect has "
         f"to show; *proved*; or *known* from the work of others. {marks[SEEN]} are marked *{SEEN}*: the question was "
-        f"put after rows that bear on it had been looked at. {marks[RECIPE]} are marked *{RECIPE}*: they may speak of "
-        f"how these models were trained, and not of the claim. The other {decided - marks.total()} could have come out "
-        "either way."
+        f"put after rows that bear on it had been looked at. {marks[RULE]} are marked *{RULE}*: they were open until "
+        "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known. "
+        f"{marks[RECIPE]} are marked *{RECIPE}*: they may speak of how these models were trained, and not of the "
+        f"claim. The other {decided - marks.total()} could have come out either way."
     )
 
 
 def _why(subject: Subject, finding: Finding) -> str:
-    return next((why for pattern, why in subject.known if fnmatchcase(finding.subject, pattern)), "")
+    return _first(subject.known, finding.subject)
+
+
+def _first(patterns: Sequence[tuple[str, str]], name: str) -> str:
+    """Returns what stands beside the first pattern that a name fits, "" where it fits none."""
+    return next((text for pattern, text in patterns if fnmatchcase(name, pattern)), "")
 
 
 def _answered(found: Answer, subject: Subject) -> Iterator[str]:
-    rows, findings = found.results.rows, found.findings
+    findings = found.findings
     yield f"**Our answer.** {subject.short(found)}\n"
     if subject.lead:
         yield f"{chr(10).join(subject.lead(found))}\n"
@@ -135,7 +144,7 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
         yield f'\n<details markdown="1">\n<summary>{questions}</summary>\n'
         yield from _table(rest, subject)
         yield "\n</details>"
-    seen = "" if subject.paired else f" {words.spelt(power(Table.of(rows), len(findings)))}"
+    seen = "" if subject.paired else f" {words.spelt(power(Table.of(found.results.compared), len(findings)))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
 
 
@@ -155,7 +164,8 @@ def _table(findings: Sequence[Finding], subject: Subject) -> Iterator[str]:
         if spans:
             span = finding.span
             cells.append(f"{span.value:+z.1f} ({span.low:+z.1f} to {span.high:+z.1f})" if span else "–")
-        yield f"| {' | '.join([*cells, words.scores(finding.facts)])} |"
+        told = filter(None, (words.scores(finding.facts), _first(subject.beside, finding.subject)))
+        yield f"| {' | '.join([*cells, ' '.join(told)])} |"
 
 
 def _evidence(found: Answer) -> str:
@@ -164,11 +174,10 @@ def _evidence(found: Answer) -> str:
     capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
     stopped = f" {len(capped_runs)} of {len(patient)} were still improving at their cap of steps." if patient else ""
-    trials = f", after {len(found.results.trials)} trials that chose learning rates" if found.results.trials else ""
     return (
-        f"{runs} of {len(found.planned)} planned runs{trials}; {found.hours:.1f} core-hours; {failed} runs failed or "
-        f"stayed at chance.{stopped}{_missing(found)} Rows and ledger: [results/{found.study.name}-{found.effort}]"
-        f"(../results/{found.study.name}-{found.effort})."
+        f"{runs} of {len(found.planned)} planned runs{tuning.trials(found)}; {found.hours:.1f} core-hours; {failed} "
+        f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)} Rows and ledger: "
+        f"[results/{found.study.name}-{found.effort}](../results/{found.study.name}-{found.effort})."
     )
 
 

@@ -91,7 +91,7 @@ def _by_answer(findings: Iterable[Finding]) -> dict[str, list[str]]:
 
 def lifts(found: Answer) -> list[Lift]:
     """Returns every lift that rows have, with the very question whose interval the study's verdict gives."""
-    table, printed, made = Table.of(found.results.rows), _printed(), []
+    table, printed, made = Table.of(found.results.compared), _printed(), []
     for task, model in dict.fromkeys((key.task, key.model) for key in table.cells):
         arms = {p: table.cells.get(Key(task, model, p)) for p in (SCRATCH, LONGER, SPT)}
         theirs = [printed.get((PRINTED_FOR.get(task, task), model, p)) for p in (SCRATCH, SPT)]

@@ -9,7 +9,7 @@ What a claim is, and what would change our mind, is written here; every number c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +30,7 @@ from levelfield.spec import Effort, Run, Study
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
 HOUR = 3_600
-SEEN, RECIPE = "seen", "recipe"  # marks of answers; see the introduction of the page
+SEEN, RULE, RECIPE = "seen", "rule", "recipe"  # marks of answers; see the introduction of the page
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Subject:
     place of the curve. then: the same study at another effort, of which `shows.longer` tells. short: the answer, below
     the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
     a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
-    their names, whose answer was known beforehand, why.
+    their names, whose answer was known beforehand or was open until a rule was changed, why. beside: what else has to
+    be known of an answer, by such a pattern. tuned: the study whose trials chose the rates, where it is another.
     """
 
     title: str
@@ -62,6 +63,8 @@ class Subject:
     headline: str = ""
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
+    tuned: tuple[str, Effort, int] | None = None
 
     @property
     def figure(self) -> Path:
@@ -71,11 +74,16 @@ class Subject:
         return (self.brief or self.short)(found)
 
 
+KEPT_BY_RULE = ("rotary", "griffin", "rglru", "random-positions")
+"""Models whose answer at twice the training length was open until the rules of 26 November."""
+TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
+
+
 def _never_from_scratch(found: Answer) -> str:
     """The answer in short, and that of the study that lets the arm from scratch train on."""
     whole = _of("amos2025_patience")
-    parts = summary.never_from_scratch(found, whole=False), never_stopped.control(whole) if whole else ""
-    return " ".join(filter(None, parts))
+    control = never_stopped.control(whole) if whole else ""
+    return " ".join(filter(None, (summary.never_from_scratch(found, whole=not control), control)))
 
 
 SUBJECTS = (
@@ -92,17 +100,28 @@ SUBJECTS = (
         brief=_never_from_scratch,
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
-        known=(("S4's lift holds*", SEEN), ("the gap narrows at an equal allowance*", SEEN)),
+        known=(
+            ("S4's lift holds*", SEEN),
+            ("the gap narrows at an equal allowance*", SEEN),
+            ("self-pretraining lifts the Transformer (image8)", RULE),
+            ("self-pretraining lifts S4 (text)", RULE),
+        ),
+        beside=tuple(
+            (pattern, "Patience ended all arms of S4; none took all steps, as one of the Transformer did (section 2).")
+            for pattern in ("*lifts S4 (text)", "S4's lift * (text)", "the gap narrows at * (text)")
+        ),
     ),
     Subject(
         "Where nothing stops training early",
         "amos2025",
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
-        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule. Two more seeds at "
-        "the higher rate: `levelfield run amos2025_patience --effort overnight`.",
+        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule, or with dropout, "
+        "which no run here has. Two more seeds at the higher rate: `levelfield run amos2025_patience --effort "
+        "overnight`.",
         short=never_stopped.short,
         lead=never_stopped.lead,
+        known=(("*", SEEN),),  # put after both arms of section 1 on reviews had been seen
     ),
     Subject(
         "Where labels are scarce",
@@ -112,8 +131,8 @@ SUBJECTS = (
         "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
         "--filter 'image8-*'`.",
         short=summary.scarce_labels,
-        lead=leads.scarce_labels,
-        known=(("*(in_context_recall)", "control"),),
+        lead=lambda found: leads.scarce_labels(found, _of("amos2025_small")),
+        known=(("*(in_context_recall)", "control"), ("*with 10 % of the labels (image8)", RULE)),
     ),
     Subject(
         "Where initial values are random",
@@ -150,7 +169,6 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
         short=lambda found: summary.local(found, _of("miralles2025_enriched")),
-        brief=summary.local_alone,
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),
@@ -172,13 +190,14 @@ SUBJECTS = (
         "huang2024",
         "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
         "5, where RWKV is a mild exception).",
-        (("huang2024_small", "overnight", 0), ("huang2024_small", "minutes", 4)),
+        (("huang2024_small", "overnight", 0), TUNED_ON_NEEDLES),
         "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
         brief=summary.beyond_in_short,
         headline="Does every model fail beyond its training length? (Huang 2024)",
+        tuned=TUNED_ON_NEEDLES,
         lead=leads.beyond,
         known=(
             ("window helps*", "known"),
@@ -186,6 +205,7 @@ SUBJECTS = (
             ("more than half is lost at 16 times*", SEEN),
             ("the middle is lost*", SEEN),
             ("the haystack matters more*", SEEN),
+            *((f"more than half is lost at 2 times * ({model})", RULE) for model in KEPT_BY_RULE),
         ),
     ),
     Subject(
@@ -199,6 +219,7 @@ SUBJECTS = (
         paired=True,
         short=summary.counting,
         brief=summary.counting_in_short,
+        tuned=TUNED_ON_NEEDLES,
         lead=lambda found: leads.counting(found, _of("huang2024_small")),
         known=(("more than half is lost*(mamba2)", SEEN), ("more than half is lost*(rotary)", SEEN)),  # by a pilot
     ),
@@ -228,8 +249,8 @@ SUBJECTS = (
         paired=True,
         shows=reach_figure,
         then=(("reach", "overnight", 0),),
-        short=summary.reach,
-        brief=partial(summary.reach, whole=False),
+        short=reach_figure.short,
+        brief=partial(reach_figure.short, whole=False),
         known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )
@@ -243,6 +264,7 @@ class Answer:
     effort: Effort
     results: Results
     planned: Sequence[Run]
+    tuned: Answer | None = None
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -251,19 +273,26 @@ class Answer:
     @property
     def hours(self) -> float:
         """Hours of a core: those of runs, each counted at the median of its arm, and of the trials that tuned them."""
-        trials = sum(float(trial.get("wall_s", 0.0)) for trial in self.results.trials)
+        own = self.tuned is not None and self.tuned.study.name.partition("-")[0] == self.study.name
+        tried = self.tuned.results.trials if own and self.tuned else self.results.trials
+        trials = sum(float(trial.get("wall_s", 0.0)) for trial in tried)
         return (trials + sum(float(cost.get("wall_s", 0.0)) for cost in self.results.ledgers.values())) / HOUR
 
 
 @cache
 def answer(subject: Subject) -> Answer | None:
     """Returns the first of a subject's results that are committed; None where there is none."""
-    for name, effort, trials in subject.studies:
-        study = Source.of(name, trials=trials).load()
-        folder = committed.find(RESULTS, study.name, effort)
-        if folder is not None:
-            return Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
-    return None
+    found = next(filter(None, (_read(*named) for named in subject.studies)), None)
+    if found is None or found.results.trials or subject.tuned is None:
+        return found
+    return replace(found, tuned=_read(*subject.tuned))
+
+
+def _read(name: str, effort: Effort, trials: int) -> Answer | None:
+    """Returns what is committed of a study, with so many trials in its name; None where nothing is."""
+    study = Source.of(name, trials=trials).load()
+    folder = committed.find(RESULTS, study.name, effort)
+    return folder and Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
 
 
 def _of(study: str) -> Answer | None:

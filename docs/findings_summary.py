@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import findings_shown as shown
 import findings_words as words
 
-from levelfield.presets.reach_verdict import EXACT, by_range
-from levelfield.presets.reach_verdict import reach as longest_reach
-from levelfield.report.certified_ranges import PASSED, asked, percent, seen_by
 from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from findings_subjects import Answer
 
 FEW = 8  # questions that are listed by name where no sentence of their own says more
-MANY = 4  # models that are counted and not named where an answer is told in short
 FAR = 0.25  # of the gain over guessing, at most which is left where "most is lost" is said
 PICTURES, CONTROL = "image8", "in_context_recall"
 INTRODUCTION = """\
@@ -56,7 +52,8 @@ a study makes several ([verdicts](verdicts.md#how-it-is-decided)); the last two 
 certified range, count seeds instead. A 95 % interval is for one question alone, while an answer has to meet a stricter
 level, which allows for all questions of the study, or of its claim. So an interval that excludes zero is not always a
 yes. The committed ledgers have what a run of an arm costs, the median over its seeds: steps and FLOPs here are such
-medians, and core-hours count each run at that of its arm.
+medians, and core-hours count each run at that of its arm. Scores in the last column of tables are medians over seeds,
+differences are of means, and so are scores in sentences that do not speak of medians.
 
 @counted@
 
@@ -98,7 +95,7 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
     """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, and whether
     the Transformer comes closer to S4.
 
-    whole: also the interval of a lift.
+    whole: also the interval of a lift, and the steps that both arms took.
     """
     table, answers = Table.of(found.results.rows), _answers(found)
     lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
@@ -110,7 +107,7 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
             parts.append(
                 f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % {shown.ALLOWED}"
                 f"{_span(lift.contrast.span()) if whole else ''}{below(table, Key(task, TRANSFORMER, SPT))}."
-                f"{_used(found, task)}"
+                f"{_used(found, task) if whole else ''}"
             )
     refuted = [task for task in lifts if holds[task] < 0]
     if refuted:
@@ -119,15 +116,32 @@ def never_from_scratch(found: Answer, whole: bool = True) -> str:
     if rest:
         values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
         parts.append(f"Open on {values}.")
-    closer = [task for task in lifts if answers.get(f"the gap narrows {shown.ALLOWED} ({task})", 0) > 0]
-    said = "; ".join(f"{words.named(task)} ({_gaps(table, task)})" for task in closer)
-    parts.append(f"It comes closer to S4 on {said}." if closer else "It is not shown to come closer to S4 on any task.")
-    return " ".join(parts)
+    return " ".join([*parts, _closer(table, answers, list(lifts))])
 
 
-def _gaps(table: Table, task: str) -> str:
-    """Returns by how many points the Transformer is behind S4 with added steps, and self-pretrained."""
-    ends = [[table.cells[Key(task, model, p)].mean for model in (SSM, TRANSFORMER)] for p in (LONGER, SPT)]
+def _closer(table: Table, answers: Mapping[str, int], tasks: Sequence[str]) -> str:
+    """Returns whether the Transformer comes closer to S4: first as was planned, then as was asked after looking."""
+    asked = {SCRATCH: "the gap narrows", LONGER: f"the gap narrows {shown.ALLOWED}"}
+    said = {before: {task: answers.get(f"{asked[before]} ({task})", 0) for task in tasks} for before in asked}
+    telling = [task for task in tasks if any(said[before][task] for before in asked)]
+    planned, added = (_told(said[before], {task: _gaps(table, task, before) for task in telling}) for before in asked)
+    return (
+        f"Is it closer to S4? Over scratch, as was planned: {planned}. {words.capital(shown.ALLOWED)}, which was asked "
+        f"after looking: {added}."
+    )
+
+
+def _told(answers: Mapping[str, int], beside: Mapping[str, str]) -> str:
+    """Returns "yes on reviews (7.7 behind); open on ListOps", what stands beside a task in brackets."""
+    told: dict[str, list[str]] = {}
+    for task, answer in answers.items():
+        told.setdefault(_said(answer), []).append(words.named(task) + (f" ({beside[task]})" if task in beside else ""))
+    return "; ".join(f"{word} on {words.listed(told[word])}" for word in ("yes", "no", "open") if word in told)
+
+
+def _gaps(table: Table, task: str, before: str) -> str:
+    """Returns by how many points the Transformer is behind S4 before self-pretraining, and after it."""
+    ends = [[table.cells[Key(task, model, p)].mean for model in (SSM, TRANSFORMER)] for p in (before, SPT)]
     return ", then ".join(gap(s4 - transformer) for s4, transformer in ends)
 
 
@@ -197,18 +211,21 @@ def local(found: Answer, others: Answer | None) -> str:
 
 def local_alone(found: Answer) -> str:
     """Returns what share of the gain short kernels have, on each task."""
-    made, answers = shown.shares(found), _answers(found)
+    made, answers = shown.shares(found), {finding.subject: finding for finding in found.findings}
     seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
     had = sorted(
         ((task, share) for task, share in made.items() if seen in share.places), key=lambda item: seen <= item[1].proved
     )
     told: dict[str, list[str]] = {}
     for task, share in had:
-        told.setdefault(_said(answers.get(task, 0)), []).append("that task" if seen <= share.proved else share.name)
+        decided = answers[task].decided if task in answers else 0
+        told.setdefault(_said(decided), []).append("that task" if seen <= share.proved else share.name)
     certified = "a task that [provably](reach.md) takes more than {} steps"
     shares = words.listed(
-        f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved) if seen <= share.proved else share.name}"
-        for _, share in had
+        f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved)}"
+        if seen <= share.proved
+        else f"{fmean(share.places[seen]):.0f} %{_about(answers.get(task), share)} on {share.name}"
+        for task, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
     whole = words.listed(dict.fromkeys(words.named(share.whole) for _, share in had))
@@ -217,6 +234,14 @@ def local_alone(found: Answer) -> str:
         f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
         f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
     )
+
+
+def _about(finding: Finding | None, share: shown.Share) -> str:
+    """Returns the 95 % interval of a share, from that of its distance to what a yes needs, the whole taken as exact."""
+    if finding is None or finding.span is None:
+        return ""
+    low, high = (100 * (NEARLY + end / (share.best - share.floor)) for end in (finding.span.low, finding.span.high))
+    return f" (95 % interval about {low:.0f} to {high:.0f})"
 
 
 def _among_kernels(had: Sequence[tuple[str, shown.Share]], seen: float) -> str:
@@ -292,7 +317,7 @@ def _at_longest(found: Answer, learnt: str, layout: str) -> str:
     made = shown.recall(found)
     answers = made.falls(found, last := made.longest // made.trained)
     scores = [arms[made.trained].median for arms in made.cells.values()]
-    apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout})"
+    apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout}, medians)"
     return (
         f"{len(answers)} models learnt to {learnt} {made.trained} words"
         f"{apart if max(scores) - min(scores) > 1 else ''}. At {last} times that length, {_fallen(answers, layout)}"
@@ -329,42 +354,6 @@ def counting(found: Answer) -> str:
     return (
         f"{counting_in_short(found)} In the harder layout, this much of the gain over guessing is left there: {told} "
         "(a description, not a verdict)."
-    )
-
-
-def reach(found: Answer, whole: bool = True) -> str:
-    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked.
-
-    whole: also what longer training may change, and which of them go on beyond the range of training.
-    """
-    own, seen = by_range(found.results.rows), seen_by(found.results.rows)
-    bound = [v for m, scores in own.items() for n, values in scores.items() for v in values if seen.get(m, n + 1) <= n]
-    exact = sum(abs(value - 0.5) < EXACT for value in bound)
-    free = {model: longest_reach(scores) or 0 for model, scores in own.items() if model not in seen}
-    longest = max(n for scores in own.values() for n in scores)
-    told = []
-    for steps in sorted({*free.values()}, reverse=True):
-        names = [words.named(model) for model, its in free.items() if its == steps]
-        told.append(f"{steps or 'none'} by {words.listed(names) if whole or len(names) < MANY else len(names)}")
-    lucky = sum(max(own[model][longest]) >= PASSED for model, steps in free.items() if steps < longest)
-    luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
-    trained = asked(found.results.rows)
-    beyond = {model: trained[model][steps] for model, steps in free.items() if steps}
-    twice, four = (
-        [m for m, scores in beyond.items() if median(percent(scores[times * free[m]])) >= 100 * PASSED]
-        for times in (2, 4)
-    )
-    far, farther = (words.listed(map(words.named, models)) for models in (twice, four))
-    further = (
-        f" Asked at twice that range, without more training, {far} still have {100 * PASSED:.0f} %, and at four times "
-        f"{farther} (medians)."
-    )
-    more = f"{luck if lucky else ''}{further if twice and four else ''}"
-    return (
-        f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
-        f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
-        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
-        f"{more if whole else ''}"
     )
 
 

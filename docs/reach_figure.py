@@ -1,5 +1,6 @@
-"""Shows how far each architecture reaches, for docs/findings.py: a table, and the figures of the report.
+"""Shows how far each architecture reaches, for docs/findings.py: the answer, a table, and the figures of the report.
 
+    short(answer)             # the answer in a few sentences
     table(results)            # lines of Markdown: what the seeds of each model score at each range
     figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
     longer(answer)            # lines of Markdown: the same of longer ranges, as far as they have been run
@@ -16,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+import findings_words as words
+
 from levelfield.presets import reach_verdict
 from levelfield.report import certified_ranges
 from levelfield.report.against_printed import pairs
@@ -24,6 +27,7 @@ from levelfield.runs.results import Results
 if TYPE_CHECKING:
     from findings_subjects import Answer
 
+MANY = 4  # models that are counted and not named where an answer is told in short
 LONGER = "findings-reach-longer.png"
 ALT = "Accuracy against certified range, a panel for each architecture"
 NAMES = {
@@ -31,6 +35,42 @@ NAMES = {
     "mamba": "Mamba", "mamba2": "Mamba-2", "gla": "GLA", "gated_deltanet": "Gated DeltaNet", "rglru": "RG-LRU",
 }  # fmt: skip
 PASSES = 100 * certified_ranges.PASSED
+
+
+def short(found: Answer, whole: bool = True) -> str:
+    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked.
+
+    whole: also what longer training may change, and which of them go on beyond the range of training.
+    """
+    own, seen = reach_verdict.by_range(found.results.rows), certified_ranges.seen_by(found.results.rows)
+    bound = [v for m, scores in own.items() for n, values in scores.items() for v in values if seen.get(m, n + 1) <= n]
+    exact = sum(abs(value - 0.5) < reach_verdict.EXACT for value in bound)
+    free = {model: reach_verdict.reach(scores) or 0 for model, scores in own.items() if model not in seen}
+    longest = max(n for scores in own.values() for n in scores)
+    told = []
+    for steps in sorted({*free.values()}, reverse=True):
+        names = [words.named(model) for model, its in free.items() if its == steps]
+        told.append(f"{steps or 'none'} by {words.listed(names) if whole or len(names) < MANY else len(names)}")
+    lucky = sum(max(own[model][longest]) >= certified_ranges.PASSED for model, steps in free.items() if steps < longest)
+    luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
+    trained = certified_ranges.asked(found.results.rows)
+    beyond = {model: trained[model][steps] for model, steps in free.items() if steps}
+    twice, four = (
+        [m for m, scores in beyond.items() if median(certified_ranges.percent(scores[times * free[m]])) >= PASSES]
+        for times in (2, 4)
+    )
+    far, farther = (words.listed(map(words.named, models)) for models in (twice, four))
+    further = (
+        f" Asked at twice that range, without more training, {far} still have {PASSES:.0f} %, and at four times "
+        f"{farther} (medians)."
+    )
+    more = f"{luck if lucky else ''}{further if twice and four else ''}"
+    return (
+        f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
+        f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
+        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
+        f"{more if whole else ''}"
+    )
 
 
 def table(results: Results) -> Iterator[str]:

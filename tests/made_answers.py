@@ -26,7 +26,7 @@ class Fake:
     results: SimpleNamespace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.results, self.study = SimpleNamespace(rows=self.rows, ledgers={}), self.module.study
+        self.results, self.study = SimpleNamespace(rows=self.rows, compared=self.rows, ledgers={}), self.module.study
 
     @property
     def findings(self) -> list[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -10,7 +12,7 @@ from made_answers import Fake, pretrained
 from printed_rows import measured
 from repository import ROOT
 
-from levelfield.report.verdicts import Key
+from levelfield.report.verdicts import Key, Table, power
 from levelfield.spec import Row
 from levelfield.studies import huang2024_small, miralles2025_small
 
@@ -43,6 +45,28 @@ def test_lifts_have_the_intervals_of_the_verdict_and_stand_beside_the_printed_on
         ("s4", "image8"): 0.71,
     }
     assert {lift.model for lift in shown.lifts(pretrained((40.0, 42.0, 43.5)))} == {"transformer_rotary"}
+
+
+def test_lifts_of_committed_rows_are_compared_example_by_example_as_their_verdicts_are(
+    shown: ModuleType,
+) -> None:
+    subjects = importlib.import_module("findings_subjects")
+    found = subjects.answer(subjects.SUBJECTS[0])
+    assert found.results.hits, "the folder says which examples each run has right"
+    spans = {finding.subject: finding.span for finding in found.findings}
+    called = {"transformer_rotary": "the Transformer", "s4": "S4"}
+    lifts = shown.lifts(found)
+    assert len(lifts) == 12
+    for lift in lifts:
+        name = called[lift.model]
+        held = f"{name}'s lift holds {shown.ALLOWED}" if lift.longer else f"self-pretraining lifts {name}"
+        assert lift.contrast.span() == spans[f"{held} ({lift.task})"]
+    page = importlib.import_module("findings")
+    told = "".join(page._answered(found, replace(subjects.SUBJECTS[0], lead=None)))
+    rows, asked = found.results.compared, len(found.findings)
+    sure, unsure = (power(Table.of(each), asked).partition(" by ")[2] for each in (rows, found.results.rows))
+    assert sure != unsure
+    assert re.findall(r"[\d.]+ points", sure) == re.findall(r"[\d.]+ points", told.partition("are told apart")[2])
 
 
 @pytest.mark.parametrize(

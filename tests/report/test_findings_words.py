@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
+import math
 import re
 from types import ModuleType
 
@@ -12,6 +14,8 @@ from repository import ROOT
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
+from levelfield.report.decisions import Contrast, Seeds
+from levelfield.report.intervals import t_quantile
 from levelfield.report.verdicts import Key, Table
 
 PAGE = (ROOT / "docs" / "findings.md").read_text()
@@ -133,3 +137,93 @@ def test_the_answer_in_short_changes_with_the_rows(monkeypatch: pytest.MonkeyPat
     assert lifted.startswith("Yes on ListOps: a small Transformer rises from 42.0 to 62.0 %") and "Open" not in lifted
     assert level.startswith("Open on ListOps (+0.1 points) and pictures (+0.1 points).")
     assert lower.startswith("The opposite is shown on ListOps and pictures.")
+    told = [text.partition("Is it closer to S4? Over scratch, as was planned: ")[2] for text in (lifted, level)]
+    gaps = [
+        f"ListOps ({gap}, then 1.0 ahead) and pictures ({gap}, then 1.0 ahead)"
+        for gap in ("20.0 behind", "18.5 behind")
+    ]
+    assert told[0] == (
+        f"yes on {gaps[0]}. At an equal allowance of steps, which was asked after looking: yes on {gaps[1]}."
+    ), "S4 has 60, 60.5 and 61 %, the Transformer 40, 42 and 62"
+    assert told[1].startswith("open on ListOps and pictures. At an equal allowance")
+
+
+def test_answers_that_were_open_before_the_rules_changed_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until 26 November seeds had the degrees of freedom of their own arm, and arms shared no test examples."""
+
+    def before(asked: Contrast, level: float) -> float:
+        trained = [(weight, arm) for weight, arm in asked.terms if arm.trained]
+        if asked.paired:
+            trained = [(1.0, Seeds(asked.by_seed))]
+        floor = asked.scatter.deviation**2
+        parts = [(w**2 * max(arm.variance, floor) / len(arm.values), len(arm.values) - 1) for w, arm in trained]
+        total = sum(part for part, _ in parts)
+        degrees = total**2 / sum(part**2 / count for part, count in parts) if total else 1.0
+        return t_quantile(level, max(1.0, math.floor(20 * degrees) / 20)) * math.sqrt(total)
+
+    page, subjects = script("findings", monkeypatch), script("findings_subjects", monkeypatch)
+    found = {subject: subjects.answer(subject) for subject in subjects.SUBJECTS[:9]}  # others count seeds
+    now = {subject: answer.findings for subject, answer in found.items()}
+    monkeypatch.setattr(Contrast, "over_seeds", before)
+    marked, due = set(), set()
+    for subject, findings in now.items():
+        rows, name = found[subject].results.rows, found[subject].study.name.partition("-")[0]
+        asked = importlib.import_module(f"levelfield.studies.{name}").findings(rows)
+        was = {finding.subject: finding.decided for finding in asked}
+        for finding in findings:
+            why = page._why(subject, finding)
+            if finding.decided and why == subjects.RULE:
+                marked.add((name, finding.subject))
+            if finding.decided and not was[finding.subject] and why != subjects.SEEN:
+                due.add((name, finding.subject))
+    assert marked == due and len(marked) > 3
+    assert f"{len(marked)} are marked *rule*" in " ".join(PAGE.split())
+
+
+def test_the_answers_of_s4_on_reviews_say_that_no_arm_of_it_trains_on() -> None:
+    rows = [line for line in SECTIONS["1"].splitlines() if "none took all steps" in line]
+    asked = (
+        "lifts S4 on reviews",
+        "lifts S4 on reviews",
+        "At an equal allowance of steps, the Transformer comes closer",
+    )
+    assert len(rows) == 3 and all(any(question in row for row in rows) for question in asked)
+    assert "dropout" in SECTIONS["2"].partition("What would change our mind")[2]
+
+
+def test_what_is_asked_twice_of_pictures_has_both_answers() -> None:
+    said = re.search(r"answered (\w+) by 5 seeds in section 1, and (\w+) here by 3 seeds", SECTIONS["3"])
+    assert said
+    for word, section, end in zip(said.groups(), "13", ("", " with 100 % of the labels"), strict=True):
+        row = rf"^\| Self-pretraining lifts the Transformer on pictures{end} \| \**{word}\**(?: \(rule\))? \|"
+        assert re.search(row, SECTIONS[section], flags=re.MULTILINE)
+
+
+def test_the_evidence_names_the_arms_that_took_the_highest_rate() -> None:
+    """Counted anew, from the trials of section 1 and of the needles."""
+    for number, folder, models in (
+        ("1", "amos2025_small-overnight", {"s4": "all arms of S4", "transformer_rotary": "2 of 9 arms of the Transf"}),
+        ("8", "huang2024_small-tuned-minutes", {"griffin": "Griffin", "rglru": "RG-LRU"}),
+    ):
+        with (ROOT / "results" / folder / "trials.csv").open() as file:
+            trials = list(csv.DictReader(file))
+        top = max(float(trial["lr"]) for trial in trials)
+        taken = {trial["model"] for trial in trials if trial["chosen"] == "True" and float(trial["lr"]) == top}
+        assert taken == set(models)
+        evidence = SECTIONS[number].partition("**Evidence.**")[2]
+        said = evidence.partition("none was tried, was best for ")[2].partition(")")[0]
+        assert all(name in said for name in models.values()) and f"{len(trials)} trials" in evidence
+    assert "trained at random positions had no trials of its own" in SECTIONS["8"]
+    assert "No arm had trials of its own here" in SECTIONS["9"]
+    assert all("which was not tuned" in SECTIONS[number] for number in ("10", "11"))
+
+
+def test_a_share_has_the_interval_of_its_question() -> None:
+    """Of the gain over guessing that medians have; the page takes that of means."""
+    for task in ("ListOps", "pictures"):
+        row = next(line for line in SECTIONS["6"].splitlines() if f"sees more, on {task} |" in line)
+        low, high = (float(end) for end in re.findall(r"[+-][\d.]+(?= to|\))", row)[:2])
+        whole, guessing = (float(score) for score in re.findall(r"(?:unbounded model|guessing) ([\d.]+) %", row))
+        said = re.search(rf"\(95 % interval about (\d+) to (\d+)\) on {task}", SECTIONS["6"])
+        ends = [90 + 100 * end / (whole - guessing) for end in (low, high)]
+        assert said and [int(end) for end in said.groups()] == pytest.approx(ends, abs=1.5)
