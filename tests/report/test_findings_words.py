@@ -176,7 +176,7 @@ def test_answers_that_were_open_before_the_rules_changed_are_marked(monkeypatch:
                 marked.add((name, finding.subject))
             if finding.decided and not was[finding.subject] and why != subjects.SEEN:
                 due.add((name, finding.subject))
-    assert marked == due and len(marked) > 3
+    assert marked == due and marked
     assert f"{len(marked)} are marked *rule*" in " ".join(PAGE.split())
 
 
