@@ -41,6 +41,7 @@ from levelfield.cli.arguments import (
     TaskName,
     Text,
     Trials,
+    check_text,
 )
 from levelfield.cli.audit_command import audit
 from levelfield.cli.dispatch import Group, dispatch
@@ -372,6 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with guarded():
+            check_text(words)
             if words == ["--version"]:
                 say(__version__)
             elif words in ([], ["--help"], ["-h"]):

@@ -33,6 +33,15 @@ MOST = 1_000_000_000
 NO_HINT = arg(help_behavior_hint="")
 
 
+def check_text(words: Sequence[str]) -> None:
+    """Raises UserError for a word that is not of UTF-8, such as the name of a file from an old system: no report, row
+    or specification could hold it."""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            raise UserError(f"'{files.abridged(shown, 60)}' is not in UTF-8: rename that file, or set LC_ALL=C.UTF-8.")
+
+
 def whole(text: str, least: int = 0, most: int = MOST, example: str = "") -> int:
     """Reads a number: whole("12") is 12. Raises UserError, with an example, for what is no whole number in that
     range."""
