@@ -78,6 +78,9 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
             ReportView("gap", "By protocol, at equal steps"),
             ReportView("compare", "Every seed of every arm"),
             ReportView("curve", "Longer than in training", axis="length"),
+            ReportView(
+                "curve", "How far each model looks: the gradient by distance", metric="gradient_share", axis="distance"
+            ),
             ReportView("slices", "Where the score comes from"),
             ReportView("training", "Training curves"),
         ),

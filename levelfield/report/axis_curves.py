@@ -34,8 +34,10 @@ AXES = {
     "kernel": "kernel size (steps)",
     "length": "sequence length (steps)",
     "lag": "lag (steps)",
+    "distance": "distance from the output (steps)",
     "fraction": "share of the training data",
 }
+SHARES = {"gradient_share": "gradient up to that distance"}
 
 
 Points = tuple[tuple[float, float, str], ...]
@@ -228,7 +230,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
                 _mark(panel, trained, "training length")
             panel.set_title(style.short(task, 26), pad=18 if trained else None)
             panel.set_xlabel(AXES.get(axis, axis))
-            panel.set_ylabel(f"test {metric.replace('_', ' ')}{unit}")
+            panel.set_ylabel(f"{SHARES.get(metric, f'test {metric}').replace('_', ' ')}{unit}")
         style.protocol_legend(figure, names)
         drawn = style.render(figure, f"curve-{axis}-{metric}")
     return Figure(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")
@@ -344,6 +346,8 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
             axes.set_xscale("symlog", base=2, linthresh=1)
     every = -(-len(xs) // 9)
     kept = [x for i, x in enumerate(xs) if (len(xs) - 1 - i) % every == 0]
+    if axes.get_xscale() != "linear":  # names of neighbours, such as 16 and 21, would touch
+        kept = [x for x in kept if x == kept[-1] or 1.4 * x <= kept[-1]]
     axes.set_xticks(kept, [f"{x:g}" for x in kept])
     axes.set_xticks([], minor=True)
 
