@@ -240,7 +240,7 @@ def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast])
     (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
     far, near = Contrast(_mean(read.long[easy])), Contrast(((1.0, read.short[hard]),))
     facts = (
-        f"{name}, {_name(easy)} has {_percent(far)}, and {_name(hard)} has {_percent(near)} at the training length: "
+        f"{name}: {_percent(far)}{_among(easy)}; at the training length {_percent(near)}{_among(hard)}: "
         f"{most.span() or 'too few seeds for an interval'} between the two."
     )
     return Claim(some([*apart.values()]), facts)
