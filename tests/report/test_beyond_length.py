@@ -98,7 +98,9 @@ def test_the_haystack_matters_more_where_the_easy_one_far_out_is_above_the_hard_
     assert decided(found) == {"the haystack matters more than the length (m)": answer}
     assert "at 64 and 128 steps" in found[0].facts
     if near:
-        assert f"{90.2 - fall:.1f} %" in found[0].facts and "at the training length 45.2 % among pairs" in found[0].facts
+        assert (
+            f"{90.2 - fall:.1f} %" in found[0].facts and "at the training length 45.2 % among pairs" in found[0].facts
+        )
 
 
 def test_printed_needles_are_lost_in_the_middle_where_both_ends_are_found() -> None:
