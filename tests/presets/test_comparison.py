@@ -169,8 +169,7 @@ def test_the_same_class_from_python(tmp_path: Path):
     assert {"compare", "Study", "UserError"} <= set(dir(levelfield))
     assert all(path.exists() for path in found.figures)
     assert "curve-distance" in {path.stem for path in found.figures}, "how far each model looks"
-    counts = {run.split("-")[1]: ledger["parameters"] for run, ledger in found.ledgers.items()}
-    assert len(counts) == 4
+    assert len({run.split("-")[1] for run in found.ledgers}) == 4
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/done.json")}
     again = levelfield.compare(  # one name needs no list
         Decay,
