@@ -59,6 +59,7 @@ def test_brackets_in_the_answer_of_a_query_are_shown_as_they_are(
         (["plan", "demo", "--filter"], "--filter needs a value: `levelfield plan --help` says which."),
         (["plan", "demo", "more"], "levelfield plan takes no further word 'more': `levelfield plan --help` shows"),
         (["plan", "demo", "--qqqqq"], "levelfield plan has no option --qqqqq: `levelfield plan --help` lists"),
+        (["audit", "a.csv", "--longest", "-3"], "--longest -3 is out of range: give a whole number from 1 to"),
         (["data", "prepare"], "levelfield data prepare needs TASK, such as listops: "),
         (["ruler"], "levelfield ruler needs a MODEL: a folder of weights, a name on the hub, the id of a run, or"),
         (["--efort"], "Options follow the command: write `levelfield COMMAND --efort ...`."),
