@@ -216,6 +216,22 @@ def test_what_loses_its_digits_in_bfloat16_is_told_and_is_no_fault(
     assert f"note   {findings.IN_BF16}: sumsinhalf in bfloat16 has" in shown and "FAULT" not in shown
 
 
+class Scripted(nn.Module):
+    """A copy of it gets no gradients for its weights once the layer has run."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = torch.jit.script(nn.Linear(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_layer_is_at_no_fault() -> None:
+    assert [found for found in findings.examine(user_mixer(Scripted), 16, False) if found.fault] == []
+
+
 AHEAD = """
 from torch import nn
 

@@ -139,6 +139,7 @@ Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Pa
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
+Steps = Annotated[int, _one("N", partial(whole, least=1))]
 Length = Annotated[int, _one("N", tokens)]
 Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]

@@ -8,7 +8,9 @@ Only the command that was named reads its options, so that a misspelt one is com
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -26,6 +28,7 @@ from levelfield.cli.refusals import Unreadable, sentence, with_flag
 from levelfield.spec import UserError, closest
 
 T = TypeVar("T")
+NARROWEST = 20  # columns: where there are five or fewer, tyro wraps the lines of its help without end
 RENAMED = {
     "--only": "--filter",
     "--to": "--report-dir",
@@ -48,6 +51,8 @@ class Group:
 def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     """Calls what the words mean. Raises UserError for an unknown command and for options that cannot be read, and
     SystemExit after --help."""
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     if group.otherwise is not None and words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         _call(group.otherwise, name, words)
         return

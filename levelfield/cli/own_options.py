@@ -14,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Share, Switch, Text
+from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Share, Steps, Switch, Text
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -53,7 +53,7 @@ class OwnColumns:
     group: Column = ""
     test_share: Share = 0.2
     val_share: Share = 0.1
-    longest: Number = 4_096
+    longest: Steps = 4_096
     split_seed: Number = 0
     skip_broken: Switch = False
     missing: Cells = ()

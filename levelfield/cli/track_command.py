@@ -31,8 +31,8 @@ FOLDER = "trackers"  # in the folder of runs: what trackers keep on this machine
 EVERY_S = 15.0
 PATIENCE_S = 60.0  # for the other process, once the runs have ended
 SOON_S = 2.0  # after which it is said what is waited for
-SLOW_S = 5.0  # a failure that took longer is of a server that does not answer
-MOST_FAILURES = 3  # in a row, after which a tracker is left alone until the next time
+SLOW_S = 5.0  # failures in a row that took longer together are of a server that does not answer
+NAMED = 3  # runs of a kind that a message names
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -61,31 +61,33 @@ def run_folders(path: Path) -> list[Path]:
 
 @dataclass
 class Telling:
-    """What has been told to one tracker. failures: of the last time, run -> why."""
+    """What has been told to one tracker. failures: of the last time, run -> why; untried: the runs after the last."""
 
     name: str
     replayers: dict[Path, Replayer] = field(default_factory=dict)  # folder of runs -> its own
     records: int = 0
     failures: dict[str, str] = field(default_factory=dict)
+    untried: Sequence[str] = ()
 
     def catch_up(self, folders: Sequence[Path]) -> None:
         """Tells what is new of each run. What the tracker raises is a failure, which the next time may mend.
 
-        Where the tracker cannot be opened, or took long to fail, no other run is tried: it would take as long.
+        Where the tracker cannot be opened, or failures in a row took long, no other is tried: it would take as long.
         """
-        self.failures, in_a_row = {}, 0
-        for where in folders:
+        self.failures, self.untried, lost_s = {}, (), 0.0
+        for number, where in enumerate(folders, start=1):
             replayer, began = None, time.monotonic()
             try:
-                replayer = self._replayer(where.parent)
+                replayer, began = self._replayer(where.parent), time.monotonic()
                 self.records += replayer.catch_up(where)
-                in_a_row = 0
+                lost_s = 0.0
             except UserError as error:
                 self.failures[where.name] = str(error)
             except Exception as error:  # whatever another package raises
                 self.failures[where.name] = format_error(error)
-                in_a_row += 1
-                if replayer is None or in_a_row == MOST_FAILURES or time.monotonic() - began > SLOW_S:
+                lost_s += time.monotonic() - began
+                if replayer is None or lost_s > SLOW_S:
+                    self.untried = [each.name for each in folders[number:]]
                     return
 
     def _replayer(self, out: Path) -> Replayer:
@@ -124,15 +126,20 @@ def track(paths: Sequence[Path], name: str, say: Say, ended: threading.Event | N
     with _waiting(name, say if ended is None else lambda _: None):
         telling.catch_up(folders)
         telling.close()
-    for where, why in list(telling.failures.items())[:1]:
-        more = f" and {len(telling.failures) - 1} more" if len(telling.failures) > 1 else ""
-        say(f"{name} did not take {where}{more}: {why}")
+    for why in list(telling.failures.values())[:1]:
+        untried = f", and was not told of {_few(telling.untried)}" if telling.untried else ""
+        say(f"{name} did not take {_few([*telling.failures])}{untried}: {why}")
     if not telling.failures:
         records = f"{telling.records:,} new {'record' if telling.records == 1 else 'records'}"
         say(f"Told {name} {records} of {len(folders)} {'run' if len(folders) == 1 else 'runs'}.")
         for look in telling.looks():
             say(f"  {look}")
     return not telling.failures
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 @contextmanager

@@ -10,7 +10,6 @@ because the sum stops growing where a term is less than half of its last digit. 
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,12 +44,13 @@ def agrees_in_bf16(config: MixerConfig, width: int, causal: bool, length: int, d
     UserError where a step does not run.
     """
     config.check_direction(causal)
-    layer = config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval()
+    layer, again = (config.build(width, causal=causal, layer=0, generator=_draws(0)).to(device).eval() for _ in "12")
     add_noise(layer, _draws(1))
+    again.load_state_dict(layer.state_dict())
     x, target = (torch.randn(2, length, width, generator=_draws(seed)).to(device) for seed in (2, 3))
     subject = Subject(layer, config.label, x, x)
     plain, half = _step(subject, target, autocast=False), _step(subject, target, autocast=True)
-    once_rounded = replace(subject, layer=_rounded(layer), x=x.to(BF16).float())
+    once_rounded = replace(subject, layer=_rounded(again), x=x.to(BF16).float())
     rounded = _step(once_rounded, target, autocast=False)
     for name, exact, ours, once in zip(Step._fields, plain, half, rounded, strict=True):
         scale = exact.norm()
@@ -75,15 +75,14 @@ def _step(subject: Subject, target: Tensor, autocast: bool) -> Step:
     with torch.autocast(x.device.type, BF16, enabled=autocast):
         y = subject(x)
     loss = F.mse_loss(y.float(), target)
-    gradients = torch.autograd.grad(loss, given, allow_unused=True)
-    real = (torch.view_as_real(g) if g.is_complex() else g for g in gradients if g is not None)
+    gradients = torch.autograd.grad(loss, given, materialize_grads=True)
+    real = (torch.view_as_real(g) if g.is_complex() else g for g in gradients)
     return Step(loss.detach(), torch.cat([g.flatten().double() for g in real]))
 
 
 @torch.no_grad()
 def _rounded(layer: nn.Module) -> nn.Module:
-    """A copy whose parameters are those of the layer, each rounded to bfloat16, in their own type."""
-    layer = deepcopy(layer)
+    """The layer, whose parameters are rounded to bfloat16, each in its own type."""
     for value in layer.parameters():
         parts = torch.view_as_real(value) if value.is_complex() else value
         parts.copy_(parts.to(BF16))

@@ -112,8 +112,12 @@ class Source:
                 _comparison(self), self.mixer, named.split(self.mixer)[0] if named.is_named(self.mixer) else "", ids
             )
             return self._asked(study)
-        module = _module(self.study)
-        found = _declared(module, self.study)
+        try:
+            module = _module(self.study)
+            found = _declared(module, self.study)
+        except UserError as error:
+            plugin = plugins.plugins("studies").get(self.study)
+            raise plugins.refusal(plugin, error) if plugin else error
         if isinstance(found, Survey):
             return found
         return self._asked(_guarded(found, self.study, module.__file__ or "", ids))
@@ -354,8 +358,9 @@ def _declared(module: ModuleType, name: str) -> Study | Survey:
     for key, kind in (("study", Study), ("survey", Survey)):
         if isinstance(found := getattr(module, key, None), kind):
             return found
+    place = name if named.is_file(name) else module.__name__
     raise UserError(
-        f"{name} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`, or write {name}:NAME "
+        f"{place} defines no study: end it with `study = Study(name=..., claim=..., runs=...)`, or write {place}:NAME "
         "for a mixer or task in it."
     )
 

@@ -190,7 +190,7 @@ def _plugged(kind: plugins.PluginKind, name: str, load: Callable[[str], T], ours
     try:
         return load(known[plain].where + name.removeprefix(plain))
     except UserError as error:
-        raise UserError(f"The plug-in {plain} of {known[plain].package} cannot be used: {error}") from error
+        raise plugins.refusal(known[plain], error) from error
 
 
 def _user_mixer(where: str) -> MixerConfig:

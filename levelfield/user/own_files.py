@@ -32,6 +32,7 @@ Columns = Mapping[str, list[Any]]
 Classes = Mapping[str, tuple[str, ...]]
 NUMPY = b"\x93NUMPY"  # what an array that NumPy saved begins with
 ZONED = "TIMESTAMP WITH TIME ZONE"  # as DuckDB calls it
+GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"  # what a file begins with that git has not downloaded
 
 
@@ -163,8 +164,10 @@ class Table(NamedTuple):
 def _table(path: Path, split: str, skip_broken: bool) -> Part:
     try:
         with path.open("rb") as file:
-            if file.read(len(LFS)) == LFS:
+            if (head := file.read(len(LFS))) == LFS:
                 raise UserError(f"{path} only points to data that git has not downloaded: run `git lfs pull` there.")
+        if head.startswith(GZIP):
+            raise UserError(f"{path} is packed by gzip, whatever its name says: unpack it first, with `gzip -dc`.")
         table = READERS[path.suffix.lower()](path, skip_broken)
     except UnicodeDecodeError as error:
         if error.encoding == "utf-8" and has_zeros(path):
@@ -364,7 +367,9 @@ def _array(file: Path) -> np.ndarray:
         raise unreadable(file, error, "give the path of your data") from error
     except (ValueError, EOFError) as error:
         why = "holds Python objects" if "bject" in str(error) else f"is damaged ({str(error).splitlines()[0]})"
-        raise UserError(f"{file} {why}: save an array of numbers with np.save.") from error
+        ragged = file.stem == "x" and "obj" in why
+        pad = ", padded to one length, and the steps of each as lengths.npy" if ragged else ""
+        raise UserError(f"{file} {why}: save an array of numbers with np.save{pad}.") from error
     if found.dtype.kind == "c":
         raise UserError(f"{file} has complex numbers: save real and imaginary parts as two channels.")
     return found

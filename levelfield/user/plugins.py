@@ -55,6 +55,11 @@ def fault(plugin: Plugin, load: Callable[[str], object]) -> str:
     return _loaded(plugin, load)[1]
 
 
+def refusal(plugin: Plugin, error: UserError) -> UserError:
+    """Returns the error for a plug-in that is named and cannot be used, and why."""
+    return UserError(f"The plug-in {plugin.name} of {plugin.package} cannot be used: {error}")
+
+
 def _loaded(plugin: Plugin, load: Callable[[str], T]) -> tuple[T | None, str]:
     """Returns what a plug-in is and "", or None and why it cannot be loaded, without a full stop."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,7 @@ def test_brackets_in_the_answer_of_a_query_are_shown_as_they_are(
         (["plan", "demo", "--filter"], "--filter needs a value: `levelfield plan --help` says which."),
         (["plan", "demo", "more"], "levelfield plan takes no further word 'more': `levelfield plan --help` shows"),
         (["plan", "demo", "--qqqqq"], "levelfield plan has no option --qqqqq: `levelfield plan --help` lists"),
+        (["audit", "a.csv", "--longest", "-3"], "--longest -3 is out of range: give a whole number from 1 to"),
         (["data", "prepare"], "levelfield data prepare needs TASK, such as listops: "),
         (["ruler"], "levelfield ruler needs a MODEL: a folder of weights, a name on the hub, the id of a run, or"),
         (["--efort"], "Options follow the command: write `levelfield COMMAND --efort ...`."),
@@ -95,6 +97,14 @@ def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert not stop.value.code and f"usage: levelfield {' '.join(words)}" in shown
     assert re.findall(r"None|STR\b|FLOAT|INT\b|\(default: (?:True|False|''|\)).*", shown) == [], shown
+
+
+@pytest.mark.parametrize("columns", ["1", "3", "5"])
+def test_help_ends_in_a_terminal_of_a_few_columns(columns: str) -> None:
+    """In a process of its own, which can be ended where it does not."""
+    words = [sys.executable, "-m", "levelfield", "cite", "--help"]
+    shown = subprocess.run(words, env=os.environ | {"COLUMNS": columns}, capture_output=True, text=True, timeout=20)
+    assert shown.returncode == 0 and shown.stdout.startswith("usage: levelfield cite"), shown.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ other content is another task, and whatever is wrong is one sentence."""
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections import Counter
 from dataclasses import replace
@@ -271,6 +272,16 @@ def test_what_is_no_array_is_refused_without_advice_to_unpickle(here: Path) -> N
         with pytest.raises(UserError, match=sentence) as raised:
             OwnData("a").input  # noqa: B018  # reads the files
         assert "pickle" not in str(raised.value)
+    np.save(here / "a" / "x.npy", np.array([[1], [2, 3]], object))
+    with pytest.raises(UserError, match=r"x.npy holds Python objects: .* padded to one length, .* lengths.npy"):
+        OwnData("a").input  # noqa: B018
+
+
+def test_a_packed_file_that_is_named_as_text_is_to_be_unpacked(here: Path) -> None:
+    path = Path(write(here / "reviews.csv"))
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(UserError, match="is packed by gzip, whatever its name says: unpack it"):
+        OwnData(str(path), text="body", label="stars").input  # noqa: B018
 
 
 def test_broken_and_missing_rows_are_left_out_and_counted(here: Path) -> None:

@@ -208,6 +208,14 @@ def test_naming_a_broken_one_or_a_near_one_is_a_sentence(lab: Path) -> None:
         by_name.mixer("broken")
     with pytest.raises(UserError, match="no task 'shorts': did you mean 'short'"):
         by_name.task("shorts")
+    entries = lab / "tinylab-0.3.dist-info/entry_points.txt"
+    more = "[levelfield.studies]\nempty = tinylab.mixers\n"
+    entries.write_text(entries.read_text().replace("[levelfield.studies]\n", more))
+    said = r"plug-in empty of tinylab 0\.3 cannot be used: tinylab\.mixers defines no study.* tinylab\.mixers:NAME"
+    with pytest.raises(UserError, match=said):
+        Source("empty").load()
+    with pytest.raises(UserError, match=r"^tinylab\.mixers defines no study"):
+        Source("tinylab.mixers").load()
 
 
 def test_check_says_rule_by_rule_what_holds(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,17 +67,16 @@ class MLflow:
         pass
 
     def _open(self, run: Tracked) -> Any:
-        """Returns MLflow's facts about the run, which is made with its config where it is not there yet."""
+        """Returns MLflow's facts about the run, which is made where it is not there yet, and has its whole config."""
         from mlflow.entities import Param  # pyright: ignore[reportMissingImports]
 
         found = self.client.search_runs([self.experiment], filter_string=f"tags.`{TAG}` = '{run.name}'", max_results=1)
-        if found:
-            return found[0].info
-        made = self.client.create_run(self.experiment, run_name=run.name, tags={TAG: run.name, "arm": run.arm}).info
-        params = (Param(key, str(value)) for key, value in run.config.items())
+        tags = {TAG: run.name, "arm": run.arm}
+        to = found[0] if found else self.client.create_run(self.experiment, run_name=run.name, tags=tags)
+        params = (Param(key, str(value)) for key, value in run.config.items() if key not in to.data.params)
         for part in _parts(params, PARAMS):
-            self.client.log_batch(made.run_id, params=part)
-        return made
+            self.client.log_batch(to.info.run_id, params=part)
+        return to.info
 
 
 def _parts(items: Iterator[Any], most: int) -> Iterator[list[Any]]:

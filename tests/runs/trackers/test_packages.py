@@ -103,6 +103,35 @@ def test_mlflow_reads_what_the_log_says(
     assert found == points(records(80)) | {name: [(0, value)] for name, value in FACTS.items()}
 
 
+def test_mlflow_gets_the_whole_spec_after_a_failure_in_the_middle_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = package("mlflow")
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("levelfield.runs.trackers.mlflow_runs.PARAMS", 2)
+    where, kept = tmp_path / RUN, tmp_path / "kept"
+    write_log(where, records(SEVEN))
+    complete(where)
+    sink: Any = open_sink("mlflow", kept)
+    replayer, told, calls = Replayer(sink, kept / "state"), sink.client.log_batch, 0
+
+    def fails_once(*words: Any, **given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise ConnectionError("the server went away")
+        told(*words, **given)
+
+    monkeypatch.setattr(sink.client, "log_batch", fails_once)
+    with pytest.raises(ConnectionError):
+        replayer.catch_up(where)
+    assert replayer.catch_up(where) == SEVEN
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{kept / 'mlflow.db'}")
+    (run,) = client.search_runs([client.get_experiment_by_name("levelfield").experiment_id])
+    assert run.data.params == {"task.kind": "ListOps", "model.depth": "2", "protocol.phases.0.lr": "0.002", "seed": "0"}
+
+
 def test_trackio_reads_what_the_log_says(tmp_path: Path) -> None:
     """It reads its folder when it is imported, so both happen in a process of their own."""
     package("trackio")

@@ -6,6 +6,7 @@ import json
 import random
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -178,18 +179,20 @@ def test_a_damaged_log_is_one_sentence_and_the_other_runs_are_told(
     assert list(telling.failures) == ["a"] and "is damaged" in telling.failures["a"] and ear.numbers("b") == [1, 2, 3]
 
 
-def test_a_tracker_that_is_away_is_left_alone_after_three_failures(
+def test_a_tracker_that_is_away_is_left_alone_until_the_next_time(
     tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(track_command, "open_sink", lambda name, folder: ear)
     monkeypatch.setattr(track_command, "check", lambda name: None)
     monkeypatch.setattr(track_command, "EVERY_S", 0.01)
+    monkeypatch.setattr(track_command, "SLOW_S", 0.0)
     for number in range(5):
         write_log(tmp_path / f"run{number}", records(2))
     ear.failing = True
     said: list[str] = []
     assert track_command.track([tmp_path], "ear", said.append) is False
-    assert said == ["ear did not take run0 and 2 more: ConnectionError: no route"]
+    untold = "and was not told of run1, run2, run3 and 1 more"
+    assert said == [f"ear did not take run0, {untold}: ConnectionError: no route"]
     ended = threading.Event()
     telling = threading.Thread(target=track_command.track, args=([tmp_path], "ear", said.append, ended))
     telling.start()
@@ -199,6 +202,32 @@ def test_a_tracker_that_is_away_is_left_alone_after_three_failures(
     ended.set()
     telling.join()
     assert said[1:] == ["Told ear 10 new records of 5 runs."]
+
+
+def test_runs_that_a_tracker_refuses_keep_no_other_from_it(
+    tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses the first four for good, and takes longer to open than failures may take."""
+
+    def refuses(run: Tracked, entries: Sequence[Entry]) -> bool:
+        if run.name < "run4":
+            raise ValueError("no such key")
+        return Ear.log(ear, run, entries)
+
+    def opened(name: str, folder: Path) -> Ear:
+        time.sleep(0.6)
+        return ear
+
+    monkeypatch.setattr(ear, "log", refuses)
+    monkeypatch.setattr(track_command, "open_sink", opened)
+    monkeypatch.setattr(track_command, "check", lambda name: None)
+    monkeypatch.setattr(track_command, "SLOW_S", 0.5)
+    for number in range(6):
+        write_log(tmp_path / f"run{number}", records(2))
+    said: list[str] = []
+    assert track_command.track([tmp_path], "ear", said.append) is False
+    assert list(ear.heard) == ["run4", "run5"]
+    assert said == ["ear did not take run0, run1, run2 and 1 more: ValueError: no such key"]
 
 
 def test_a_server_that_cannot_be_reached_is_tried_once_and_waited_for_aloud(
@@ -221,7 +250,7 @@ def test_a_server_that_cannot_be_reached_is_tried_once_and_waited_for_aloud(
         write_log(tmp_path / f"run{number}", records(2))
     assert track_command.track([tmp_path], "mlflow", said.append) is False and tried == ["mlflow"]
     waiting = "Waiting for mlflow at https://here.example:5000; Ctrl-C is safe."
-    assert said == [waiting, "mlflow did not take run0: ConnectionError: no route"]
+    assert said == [waiting, "mlflow did not take run0, and was not told of run1: ConnectionError: no route"]
 
 
 def test_a_study_names_its_runs_and_a_folder_all_but_its_trials(tmp_path: Path) -> None:
