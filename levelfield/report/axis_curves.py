@@ -339,14 +339,15 @@ def _draw(axes: Axes, line: Line, look: style.Look) -> None:
 def _scale(axes: Axes, xs: Sequence[float]) -> None:
     """Logarithmic where the axis spans more than a factor of four; ticks where something was measured, nine at most."""
     positive = [x for x in xs if x > 0]
-    if positive and positive[-1] / positive[0] > 4:
+    wide = bool(positive) and positive[-1] / positive[0] > 4
+    if wide:
         if xs[0] > 0:
             axes.set_xscale("log", base=2)
         else:
             axes.set_xscale("symlog", base=2, linthresh=1)
     every = -(-len(xs) // 9)
     kept = [x for i, x in enumerate(xs) if (len(xs) - 1 - i) % every == 0]
-    if axes.get_xscale() != "linear":  # names of neighbours, such as 16 and 21, would touch
+    if wide:  # names of neighbours, such as 16 and 21, would touch
         kept = [x for x in kept if x == kept[-1] or 1.4 * x <= kept[-1]]
     axes.set_xticks(kept, [f"{x:g}" for x in kept])
     axes.set_xticks([], minor=True)

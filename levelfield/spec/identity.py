@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from levelfield.spec.release import release
-
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
 _marked = cache(lambda kind: tuple(f for f in _fields(kind) if f.metadata))
 
@@ -86,6 +84,22 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, (str, int, float, Path)):  # of a class derived from one of them
         return str(value) if isinstance(value, Path) else value
     raise TypeError(f"{type(value).__name__} cannot be part of a run: only dataclasses, numbers, text and tuples can.")
+
+
+@cache
+def release(module: str) -> str:
+    """Returns name and version of what installed a module, without the part that tells builds apart; "" of nothing."""
+    import importlib.metadata as installed  # takes 20 ms, and most runs have no class of another package
+
+    def version(distribution: str) -> str:
+        try:
+            return installed.version(distribution).partition("+")[0]
+        except installed.PackageNotFoundError:
+            return ""
+
+    top = module.partition(".")[0]
+    owners = [top] if version(top) else installed.packages_distributions().get(top, [])
+    return " ".join(f"{owner}=={version(owner)}" for owner in sorted(set(owners)))
 
 
 @cache

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from levelfield.spec import own_code
 from levelfield.spec.errors import UserError, format_error
-from levelfield.spec.release import release
+from levelfield.spec.identity import release
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
