@@ -106,6 +106,10 @@ def fails_with_mask(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
     return sound(layer, x, None) if mask is None else x[mask]
 
 
+def mask_wanted(layer: Layer, x: Tensor, mask: Any) -> Tensor:
+    return x * mask.unsqueeze(-1) @ layer.weight
+
+
 def fixed_length(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
     return x.reshape(x.shape[0], 33, -1) @ layer.weight
 
@@ -121,6 +125,7 @@ FAULTS: dict[str, tuple[Rule, dict[str, Any], str]] = {
     "integers": (lambda m, x, k: (x @ m.weight).long(), {}, "torch.int64"),
     "raises": (lambda m, x, k: x @ m.weight[1:], {}, r"fails on an input of shape \(3, 33, 16\) with no mask: Runtime"),
     "not finite": (lambda m, x, k: (x @ m.weight).log(), {}, "NaN or infinite numbers for a standard normal input"),
+    "mask wanted": (mask_wanted, {}, "NoneType.*A mask is None where nothing is padded"),
     "next step": (leaks_one_step, FUTURE, "output at step 0 depends on inputs after step 0"),
     "late leak": (leaks_late, FUTURE, "output at step 12 depends on inputs after step 12"),
     "leak without gradient": (leaks_an_order, FUTURE, "depends on inputs after step"),

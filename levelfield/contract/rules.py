@@ -86,6 +86,8 @@ class Subject:
                 raise  # of the length or width that was asked for, and no fault of the layer
             where = "no mask" if mask is None else "a padding mask"
             hint = f" {LENGTH_ADVICE}" if self._by_length(error, x, mask) else ""
+            if mask is None and "NoneType" in str(error):
+                hint = " A mask is None where nothing is padded."
             raise UserError(
                 f"{self.name} fails on an input of shape {tuple(x.shape)} with {where}: "
                 f"{format_error(error).rstrip('.')}.{hint}"
