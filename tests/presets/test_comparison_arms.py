@@ -24,7 +24,7 @@ from levelfield.presets import by_name, comparison, efforts, unordered
 from levelfield.presets.options import Options
 from levelfield.run import build_net
 from levelfield.runs.ledger import trained
-from levelfield.spec import Run, UserError
+from levelfield.spec import Row, Run, UserError
 
 PEEKING = """
 from torch import nn
@@ -203,3 +203,22 @@ def test_commands_name_arms_that_see_no_order(
     found = levelfield.compare("linear", "recall", "scratch", "smoke", baselines="performer", **folders)
     assert any(each.startswith(sentence) for each in found.remarks)
     assert "sees no order in two directions" in found.page.read_text()
+
+
+def test_an_arm_of_which_every_seed_diverged_is_above_nobody() -> None:
+    """Its scores are of weights kept before, and read like any other."""
+
+    def arm(model: str, *percent: float) -> list[Row]:
+        row = Row(task="t", model=model, protocol="scratch", metric="accuracy", split="test", n=2_000)
+        return [row | Row(run=f"{model}{seed}", seed=seed, value=v / 100) for seed, v in enumerate(percent)]
+
+    chance = Row(task="t", model="chance", protocol="none", metric="accuracy", split="test", value=0.1, n=2_000)
+    others, own = [chance, *arm("s4", 40, 40.5, 41)], arm("mine", 60, 60.5, 61)
+    apart = [row | Row(status="diverged") for row in own]
+    said = comparison.verdict("mine", [*others, *apart])
+    assert "in 0 of 1 comparisons" in said and "is not ranked above the best baseline, s4" in said
+    assert "All of its seeds diverged" in said
+    some = comparison.verdict("mine", [*others, *apart[:2], *own[2:]])
+    assert "in 1 of 1 comparisons" in some and "diverged" not in some
+    below = [row | Row(status="diverged") for row in arm("mine", 20, 20.5, 21)]
+    assert "is below the best baseline" in comparison.verdict("mine", [*others, *below])

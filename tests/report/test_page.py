@@ -65,9 +65,9 @@ def test_unequal_parameters_are_said_once_with_their_ratio(tmp_path: Path):
     assert report.remarks(replace(results, ledgers=near))[1:] == [apart], "a tenth is as near as widths come"
 
 
-def test_an_arm_that_diverged_is_named_with_the_step() -> None:
+def test_an_arm_that_diverged_is_named_with_the_step(tmp_path: Path) -> None:
     """On the terminal too, where its score would read like any other."""
-    _, results = fixtures.gap()
+    study, results = fixtures.gap()
     (run,) = (
         row.get("run", "") for row in results.rows if row.get("status") == "diverged" and row.get("split") == "test"
     )
@@ -80,3 +80,6 @@ def test_an_arm_that_diverged_is_named_with_the_step() -> None:
     assert (
         said == f"{where}: its loss or its weights were NaN or infinite, and its score is of the weights kept before."
     )
+    report.build(study, "minutes", replace(results, ledgers={**results.ledgers, run: stopped}), tmp_path)
+    head = (tmp_path / "report.html").read_text().partition("</header>")[0]
+    assert said in re.sub("<[^>]*>", "", head), "beside the verdict, not in the table alone"
