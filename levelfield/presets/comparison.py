@@ -87,7 +87,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
             UNTUNED,
             "Where the mixer or a baseline sees earlier steps alone, all arms are built to see earlier steps alone.",
             "No model is given positions: a layer that has none of its own, such as linear or performer, sees no "
-            "order in two directions. The plan and the command name such models.",
+            "order in two directions. The plan, the command and the page name such models.",
             "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
             "scatter: docs/verdicts.md says how large.",
         ),
