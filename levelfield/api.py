@@ -15,7 +15,7 @@ from __future__ import annotations
 import html
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -25,8 +25,8 @@ from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import training, tuning
 from levelfield.engine.find import choose, computed, find_task
+from levelfield.presets import arm_remarks, by_name, comparison, efforts
 from levelfield.presets import audit as audits
-from levelfield.presets import by_name, comparison, efforts, unordered
 from levelfield.presets.options import Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
@@ -172,12 +172,14 @@ def compare(
     asked = choose(study, effort)
     sizes = efforts.shared(effort, options.numbers)
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
-    run_all(study, effort, out, opened=partial(store.write_index, out, index, adds=True))
+    known = tuple(arm_remarks.sentences(asked))
+    run_all(study, effort, out, told=known, opened=partial(store.write_index, out, index, adds=True))
     results = store.read(out, study.name, effort, runs=index.runs)
     name = report_name(study.name, effort, {run.task for run in asked})
+    study = replace(study, deviations=(*study.deviations, *known))
     files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    remarks = [*report.remarks(results), *unordered.sentences(asked)]
+    remarks = [*report.remarks(results), *known]
     return Comparison(results.rows, results.ledgers, files, verdict, remarks)
 
 
@@ -254,9 +256,11 @@ def _run_all(
     *,
     choices: Places,
     tested: bool = True,
+    told: Iterable[str] = (),
     opened: Callable[[], object] = lambda: None,
 ) -> None:
     """Executes the runs of a study one after another. opened: is called once that all of them have been checked.
+    told: sentences to say before the first.
 
     Raises UserError, before any training, where a run, its data or the device will not do, and where another process
     has one of the runs.
@@ -264,7 +268,7 @@ def _run_all(
     runs = choose(study, effort)
     data, device = Path(choices.get("data", "data")), choices.get("device", "auto")
     say = choices.get("say", partial(print, flush=True))
-    for sentence in training.checked(runs, out, data):
+    for sentence in (*training.checked(runs, out, data), *told):
         say(sentence)
     training.check_on(device, runs)
     opened()

@@ -263,7 +263,9 @@ def test_a_layer_that_is_told_to_see_earlier_steps_alone_and_sees_all_is_at_faul
     main(["check", "mine.py:Untold", "--width", "8"])
     shown = capsys.readouterr().out
     assert shown.endswith(
-        "The mixer mine.py:Untold looks ahead, and is compared in both directions only.\nAll of it holds.\n"
+        "mine.py:Untold takes no `causal` and looks ahead: it is examined and compared in both directions only. If it "
+        "is meant to see earlier steps alone, let it take `causal`: `levelfield check` then names a step that sees "
+        "later ones.\nAll of it holds, in both directions.\n"
     )
     assert "FAULT" not in shown
 

@@ -108,7 +108,7 @@ def plan(
         return
     from levelfield.engine import forecast, tuning
     from levelfield.engine import plan as planning
-    from levelfield.presets import unordered
+    from levelfield.presets import arm_remarks
     from levelfield.runs import store
 
     effort = effort or "minutes"
@@ -120,7 +120,7 @@ def plan(
     done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
     for line in planning.lines(runs, done, f"{source.title(loaded)} at effort {effort}", data):
         say(line)
-    for line in (*forecast.lines(runs, data), *(unordered.sentences(runs) if source.mixer else ()), *tuned):
+    for line in (*forecast.lines(runs, data), *(arm_remarks.sentences(runs) if source.mixer else ()), *tuned):
         say(line)
 
 

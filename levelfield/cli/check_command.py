@@ -18,13 +18,13 @@ from types import FunctionType
 
 from torch import Generator
 
-from levelfield import contract, mixers, tasks
+from levelfield import mixers, tasks
 from levelfield.cli.streams import Say
 from levelfield.contract import findings as mixer_findings
 from levelfield.data import findings as task_findings
 from levelfield.engine.find import Source, listed
 from levelfield.objectives import default_objective
-from levelfield.presets import by_name, efforts
+from levelfield.presets import arm_remarks, by_name, efforts
 from levelfield.probes import PROBES
 from levelfield.run import build_net
 from levelfield.run import check as check_run
@@ -40,9 +40,10 @@ SOME = {"train": 2_400, "val": 240, "test": 240}  # examples of a ready-made tas
 
 def check(name: str, width: int, sources: Path | None, say: Say) -> bool:
     """Says what holds of everything of that name; returns whether all does. Raises UserError for an unknown name."""
-    sound, told = True, set[tuple[str, str]]()
+    sound, told, ways = True, set[tuple[str, str]](), ""
     for title, findings in _found(name, width, sources):
         say(f"{title}:" if findings else title)
+        ways = ways if findings else ", in both directions"
         again, unreached = Counter[str](), 0
         for rule, fault in findings or ():
             mark = "ok" if not fault else "note" if rule in mixer_findings.NOTES else "FAULT"
@@ -57,7 +58,7 @@ def check(name: str, width: int, sources: Path | None, say: Say) -> bool:
                 sound &= mark != "FAULT"
         for line in _in_short(again, unreached):
             say(f"  -      {line}")
-    say("All of it holds." if sound else "Mend what is marked FAULT, then check again.")
+    say(f"All of it holds{ways}." if sound else "Mend what is marked FAULT, then check again.")
     return sound
 
 
@@ -142,8 +143,12 @@ def _of(name: str, found: MixerConfig | Task | Probe, width: int, sources: Path 
         used = _taken(found, width)
         at = f"width {used}" if used == width else f"width {used}, as it does not take {width}"
         for causal in (False, True) if found.directions == MixerConfig.directions else ("causal" in found.directions,):
-            if causal and _sees_both_ways_alone(found, used):
-                yield f"The mixer {name} looks ahead, and is compared in both directions only.", None
+            if causal and arm_remarks.ahead(found, used):
+                yield (
+                    f"{name} takes no `causal` and looks ahead: it is examined and compared in both directions "
+                    f"only. {arm_remarks.MEANT}",
+                    None,
+                )
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
             steps = [min(most, found.max_length or most) for most in (mixer_findings.STEPS, _longest())]
@@ -178,15 +183,6 @@ def _bars() -> Iterator[Progress]:
 
     with bars() as bar:
         yield shown(bar)
-
-
-def _sees_both_ways_alone(mixer: MixerConfig, width: int) -> bool:
-    """Tells whether a mixer that takes no `causal` is seen to look ahead; one that cannot be built or called is left to
-    the findings."""
-    try:
-        return not mixer.takes_causal and contract.looks_ahead(mixer, width)
-    except (Exception, SystemExit):  # whatever a user's own layer raises
-        return False
 
 
 def _probe(probe: Probe) -> Findings:

@@ -56,14 +56,14 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
 
     declared: the study as its source declares it, whose trials `tune` has run. track: a tracker to tell them to.
     """
-    from levelfield.presets import unordered
+    from levelfield.presets import arm_remarks
     from levelfield.run import pick_device
 
     if placement.gpus and job.device == "auto":
         job = replace(job, device="cuda")  # which a worker without a GPU refuses
     pick_device(job.device, here=not placement.elsewhere)
     study, runs = job.selected(declared)
-    told = unordered.sentences(runs) if job.source.mixer else ()
+    told = arm_remarks.sentences(runs) if job.source.mixer else ()
     for sentence in (*checked(runs, job.out, job.data), *told):
         say(sentence)
     if not placement.elsewhere:
@@ -140,7 +140,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     of a study that is a file already does.
     """
     from levelfield import report
-    from levelfield.presets import unordered
+    from levelfield.presets import arm_remarks
 
     effort, runs_dir = place.effort, place.runs_dir
     kept = committed.find(runs_dir, study.name, effort)
@@ -154,6 +154,8 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         results = store.read(runs_dir, study.name, effort, str(source))
         results = store.without_unbegun(results, runs_dir) if source.mixer else results
     study = study if asked else source.recorded(study, results.specs)
+    known = tuple(arm_remarks.sentences(study.runs(effort))) if source.mixer else ()
+    study = replace(study, deviations=(*study.deviations, *known))
     made(place.report_dir, "--report-dir")
     printed, tables = references(study.published), report.tables_of(results)
     to = place.report_dir / report_name(study.name, effort, {run.task for run in asked})
@@ -161,7 +163,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
     unreadable = _unreadable(results, source, place)
-    measured = [*results.remarks, *report.remarks(results, tables), *unordered.sentences(asked)]
+    measured = [*results.remarks, *report.remarks(results, tables), *known]
     for remark in [*_progress(results), *unreadable, *measured]:
         say(remark)
     for line in report.verdict_lines(study, results):

@@ -11,7 +11,7 @@ B batch, T steps, D width.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ def check(
     direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real ones, declared
     lengths that are true, a receptive field that is the same at every step unless `equivariant` denies it, and weights
     that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
-    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient, and batch
-    neighbours that see each other in training alone, raise a warning only. A check takes well under a second on a CPU,
-    plus six passes at `longest`; `device` is for modules that run nowhere else.
+    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
+    warning only; `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus six passes at
+    `longest`; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -54,7 +54,7 @@ def check(
         bound = config.max_length
         length, longest = min(length, bound or length), longest and min(longest, bound or longest)
         with fitting(f"{config.label} at width {width:,}, called on up to {longest or length:,} steps,", SHORTER):
-            idle, mixes = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+            idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
@@ -62,8 +62,23 @@ def check(
     if idle:
         names = ", ".join(sorted(idle))
         warnings.warn(f"{config.label} has parameters that get no gradient: {names}; remove or use them.", stacklevel=2)
-    if mixes:
-        warnings.warn(f"{config.label} {rules.MIXES}", stacklevel=2)
+
+
+@torch.no_grad()
+def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
+    """Yields a sentence for each thing that no rule forbids and whoever reads scores of the layer should know: that the
+    sequences of a batch see each other in training alone, and that it has no weights to train. A layer that fails shows
+    nothing: `check` says what is wrong with it."""
+    length = min(SHORT, config.max_length or SHORT)
+    examination = Examination(config, width, causal, padding=False, device="cpu", length=length, longest=None)
+    with suppress(Exception, SystemExit), torch.random.fork_rng(devices=[]):  # whatever a user's own layer raises
+        layer, generator = examination.built(), Generator().manual_seed(1)
+        mixes = rules.mixes_in_training(examination.subject(layer, generator))
+        rules.add_noise(layer, generator)
+        if mixes or rules.mixes_in_training(examination.subject(layer, generator)):
+            yield f"{config.label} {rules.MIXES}"
+        if not any(value.requires_grad for value in layer.parameters()):
+            yield f"{config.label} has no weights to train: {rules.UNTRAINED}"
 
 
 def looks_ahead(config: MixerConfig, width: int, length: int = SHORT) -> bool:
@@ -142,24 +157,23 @@ class Examination:
     length: int
     longest: int | None
 
-    def run(self) -> tuple[set[str], bool]:
-        """Applies every rule twice; returns the names of parameters that never get a gradient, and whether the
-        sequences of a batch see each other in training."""
+    def run(self) -> set[str]:
+        """Applies every rule twice; returns the names of parameters that never get a gradient."""
         layer, generator = self.built(), Generator().manual_seed(1)
         rules.holds_tensors_alone(layer, self.config.label)
         with torch.random.fork_rng(rules.devices(self.device)):
             idle = self._rules(layer, generator)
-            mixes = self._mixes(layer, generator)
+            self._in_training(layer, generator)
             self.declared_lengths(layer, generator)
             self._long_sequence(layer, generator)
             rules.add_noise(layer, generator)
             if torch.isfinite(layer(self._normal(2, self.length, generator), None)).all():  # noise may overflow
                 idle &= self._rules(layer, generator)
-                mixes |= self._mixes(layer, generator)
+                self._in_training(layer, generator)
                 self.declared_lengths(layer, generator)
                 self._long_sequence(layer, generator)
             rules.same_after_loading(self.subject(layer, generator), self.built())
-        return idle, mixes
+        return idle
 
     def built(self) -> nn.Module:
         return _build(self.config, self.width, self.causal).to(self.device)
@@ -188,13 +202,11 @@ class Examination:
                 rules.blind_to_padding(subject)
         return rules.finite_gradients(subject, self.padding)
 
-    def _mixes(self, layer: nn.Module, generator: Generator) -> bool:
-        """Applies the rules on calls in training; tells whether the sequences of a batch see each other in them."""
+    def _in_training(self, layer: nn.Module, generator: Generator) -> None:
+        """Applies the rules on calls in training."""
         subject = self.subject(layer, generator)
-        mixes = rules.mixes_in_training(subject)
-        if self.causal and not mixes:
+        if not rules.mixes_in_training(subject) and self.causal:
             rules.blind_in_training(subject, self.some)
-        return mixes
 
     @property
     def some(self) -> list[int]:

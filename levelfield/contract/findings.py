@@ -203,7 +203,7 @@ def _blind_in_training(case: _Case) -> None:
 def _trained(case: _Case) -> None:
     """Raises UserError for a layer without a parameter that training changes."""
     if not any(value.requires_grad for value in case.layer.parameters()):
-        raise UserError(f"{case.subject.name} has none: it stays as it is, and only the layers around it are trained.")
+        raise UserError(f"{case.subject.name} has none: {rules.UNTRAINED}")
 
 
 def _gradients(case: _Case) -> None:

@@ -29,6 +29,7 @@ MIXES = (
     "lets the sequences of a batch see each other in training, as nn.BatchNorm1d does, and in eval mode not: what it "
     "learns depends on the batch size. If that is not meant, normalise each sequence by itself, as nn.LayerNorm does."
 )
+UNTRAINED = "it stays as it is, and only the layers around it are trained."
 MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
 
 

@@ -90,7 +90,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
             UNTUNED,
             "Where the mixer or a baseline sees earlier steps alone, all arms are built to see earlier steps alone.",
             "No model is given positions: a layer that has none of its own, such as linear or performer, sees no "
-            "order in two directions. The plan and the command name such models.",
+            "order in two directions. The plan, the command and the page name such models.",
             "Fewer than three seeds an arm decide nothing, and three only differences that are large beside their "
             "scatter: docs/verdicts.md says how large.",
         ),
@@ -236,7 +236,8 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
         f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best one in "
         f"{counts[-1]}{rest}."
     )
-    said = [head, *(_sentence(label, key, answers.get(key), table) for key in keys)]
+    lost_all = {key for key in keys if _diverged(key, rows)}
+    said = [head, *(_sentence(label, key, answers.get(key), table, diverged=key in lost_all) for key in keys)]
     if explained := [task for task in Table.of(rows, metrics=EXPLAINED).tasks if task in {key.task for key in keys}]:
         said.append(f"Percent are of the variance explained on {', '.join(explained)}.")
     if undefined:
@@ -250,11 +251,19 @@ def _has_no_score(label: str, row: Row) -> bool:
     return ranked and row.get("model") == label and row.get("status") == "undefined"
 
 
+def _diverged(key: Key, rows: Sequence[Row]) -> bool:
+    """Whether every seed of an arm that has finished diverged, so that its scores are of weights kept before."""
+    scored = (*SHARES, *EXPLAINED)
+    tests = [row for row in rows if row.get("metric") in scored and row.get("split") == "test" and not row.get("at")]
+    own = [row for row in tests if key[:3] == (row.get("task"), row.get("model"), row.get("protocol"))]
+    return bool(own) and all(row.get("status") == "diverged" for row in own)
+
+
 def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
     """Asks, by task and protocol, whether the mixer is above every baseline or below one.
 
-    Nothing is asked where nobody has learnt more than the best simple rule; where the mixer itself has not, it can be
-    below but not above.
+    Nothing is asked where nobody has learnt more than the best simple rule; where the mixer itself has not, or all of
+    its seeds diverged, it can be below but not above.
     """
     table = Table.of_all(rows)
     asked: dict[Key, Question] = {}
@@ -263,7 +272,7 @@ def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
         if not others or not any(table.learnt(k) for k in (key, *others)):
             continue
         above = Every(tuple(difference(table.cells[key], other, 0.0, scatter) for other in others.values()))
-        asked[key] = above if table.learnt(key) else AtMost(above)
+        asked[key] = above if table.learnt(key) and not _diverged(key, rows) else AtMost(above)
     return asked
 
 
@@ -272,12 +281,15 @@ def _others(key: Key, table: Table) -> dict[Key, Seeds]:
     return {k: arm for k, arm in table.cells.items() if k == key._replace(model=k.model) and k.model != key.model}
 
 
-def _sentence(label: str, key: Key, answer: int | None, table: Table) -> str:
+def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverged: bool) -> str:
     own, others, rule = table.cells[key], _others(key, table), table.rule(key.task)
     best = max(others, key=lambda k: others[k].mean)
     where, rival = f"On {key.task} under {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
     if answer is None:
         return f"{where}, nothing can be said: no arm beat the best simple rule, {rule}; {label} has {own}."
-    word = {1: "is above", -1: "is below", 0: "cannot be told apart from"}[answer]
+    word = {1: "is above", -1: "is below", 0: "is not ranked above" if diverged else "cannot be told apart from"}[
+        answer
+    ]
+    apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
     short = "" if table.learnt(key) else f" It did not beat the best simple rule, {rule}."
-    return f"{where}, {label}, {own}, {word} {rival}.{short}"
+    return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}"

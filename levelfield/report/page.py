@@ -14,10 +14,11 @@ from html import escape
 from importlib.resources import files
 
 from levelfield import published
-from levelfield.report import printed_lists, row_lists, tuning
+from levelfield.report import divergence, printed_lists, row_lists, tuning
 from levelfield.report.against_printed import Counterpart
 from levelfield.report.arms import Arm, differences, shared
 from levelfield.report.cells import Cell, Cells, left_out, unequal
+from levelfield.report.compute import unequal_compute
 from levelfield.report.links import cited, marked, plain
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
@@ -178,7 +179,9 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
-    notes = (unequal(data.tables, data.rows.anchor), left_out(data.results))
+    apart = divergence.sentences(data.results, data.tables)
+    unlike = [found(data.tables, data.rows.anchor) for found in (unequal, unequal_compute)]
+    notes = (*apart, *unlike, left_out(data.results))
     banners = [f'<p class="banner"><b>{prose(head)}</b> {escape(words)}</p>' for head, words in found]
     return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes if words)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,11 +21,11 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.longformer import Longformer
 from levelfield.objectives import Classify, Masked
-from levelfield.presets import by_name, comparison, efforts, unordered
+from levelfield.presets import arm_remarks, by_name, certified, comparison, efforts, unordered
 from levelfield.presets.options import Options
 from levelfield.run import build_net
 from levelfield.runs.ledger import trained
-from levelfield.spec import Run, UserError
+from levelfield.spec import Row, Run, UserError
 
 PEEKING = """
 from torch import nn
@@ -44,6 +45,21 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return self.factor * self.linear(x)
+
+class Normed(Scaled):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.norm = nn.BatchNorm1d(d_model)
+
+    def forward(self, x):
+        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+class Idle(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+
+    def forward(self, x):
+        return 2 * x
 
 class Split(Scaled):
     def forward(self, x):
@@ -203,3 +219,67 @@ def test_commands_name_arms_that_see_no_order(
     found = levelfield.compare("linear", "recall", "scratch", "smoke", baselines="performer", **folders)
     assert any(each.startswith(sentence) for each in found.remarks)
     assert "sees no order in two directions" in found.page.read_text()
+
+
+def test_what_the_contract_allows_and_a_reader_should_know_is_a_sentence_each(tmp_path: Path) -> None:
+    """Of the mixer and of baselines, of unknown code alone."""
+    (tmp_path / "mine.py").write_text(PEEKING)
+    peek, scaled, normed, idle = (f"{tmp_path / 'mine.py'}:{name}" for name in ("Peek", "Scaled", "Normed", "Idle"))
+
+    def said(mixer: str, *beside: str) -> list[str]:
+        options = replace(ONE, baselines=beside)
+        return [*arm_remarks.sentences(comparison.compare(by_name.mixer(mixer), options).runs("smoke"))]
+
+    assert said(scaled, "conv") == []
+    order, ahead = said(peek, "conv")  # a mean over the steps
+    assert order.startswith("No order is seen by peek")
+    assert ahead.startswith("peek takes no `causal` and looks ahead, so that all arms see both directions on recall.")
+    (mixes,) = said("conv", normed)
+    assert mixes.startswith("normed lets the sequences of a batch see each other in training")
+    (untrained,) = said(idle, "conv")
+    assert untrained.startswith("idle has no weights to train: it stays as it is")
+    reach = [certified.beside(by_name.mixer(each)).runs("smoke") for each in (peek, scaled)]
+    assert [sum("takes no `causal`" in each for each in arm_remarks.sentences(runs)) for runs in reach] == [1, 0]
+
+
+def test_plan_comparison_and_page_say_that_a_mixer_looks_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(PEEKING)
+    sentence = "peek takes no `causal` and looks ahead, so that all arms see both directions on recall."
+    words = ["mine.py:Peek", "--effort", "smoke"]
+    main(["plan", *words, "--tasks", "recall", "--protocols", "scratch", "--baselines", "conv"])
+    assert f"\n{sentence}" in capsys.readouterr().out
+    lines: list[str] = []
+    found = levelfield.compare(
+        "mine.py:Peek", "recall", "scratch", "smoke", baselines="conv", steps=2, say=lines.append
+    )
+    assert any(line.startswith(sentence) for line in lines[:2]) and f"\n{sentence}" in repr(found)
+
+    def head(page: Path) -> str:
+        return re.sub("<[^>]*>", "", page.read_text().partition("</header>")[0])
+
+    shown = sentence.replace("`", "")  # as code
+    assert shown in head(found.page)
+    main(["report", *words, "--report-dir", "again"])
+    assert shown in head(next(Path("again").glob("*/report.html"))) and sentence in capsys.readouterr().out
+
+
+def test_an_arm_of_which_every_seed_diverged_is_above_nobody() -> None:
+    """Its scores are of weights kept before, and read like any other."""
+
+    def arm(model: str, *percent: float) -> list[Row]:
+        row = Row(task="t", model=model, protocol="scratch", metric="accuracy", split="test", n=2_000)
+        return [row | Row(run=f"{model}{seed}", seed=seed, value=v / 100) for seed, v in enumerate(percent)]
+
+    chance = Row(task="t", model="chance", protocol="none", metric="accuracy", split="test", value=0.1, n=2_000)
+    others, own = [chance, *arm("s4", 40, 40.5, 41)], arm("mine", 60, 60.5, 61)
+    apart = [row | Row(status="diverged") for row in own]
+    said = comparison.verdict("mine", [*others, *apart])
+    assert "in 0 of 1 comparisons" in said and "is not ranked above the best baseline, s4" in said
+    assert "All of its seeds diverged" in said
+    some = comparison.verdict("mine", [*others, *apart[:2], *own[2:]])
+    assert "in 1 of 1 comparisons" in some and "diverged" not in some
+    below = [row | Row(status="diverged") for row in arm("mine", 20, 20.5, 21)]
+    assert "is below the best baseline" in comparison.verdict("mine", [*others, *below])

@@ -59,15 +59,39 @@ def test_unequal_parameters_are_said_once_with_their_ratio(tmp_path: Path):
     text = re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text())
     assert (text.count(sentence), text.count(apart)) == (1, 1)
     near = {
-        run: {**ledger, "parameters": 100_000 + 9_000 * (i % 2)}
+        run: {**ledger, "parameters": 100_000 + 9_000 * (i % 2), "flops": 1e9, "steps": 50}
         for i, (run, ledger) in enumerate(results.ledgers.items())
     }
     assert report.remarks(replace(results, ledgers=near))[1:] == [apart], "a tenth is as near as widths come"
 
 
-def test_an_arm_that_diverged_is_named_with_the_step() -> None:
+def test_unequal_flops_of_a_step_are_said_where_parameters_are_equal(tmp_path: Path) -> None:
+    """Per step, as arms that stop by themselves take more or fewer; parameters that differ are told by themselves."""
+    study, results = fixtures.gap()
+
+    def told(dearer: float, parameters: int = 100_000) -> list[str]:
+        nonlocal results
+        ledgers = {
+            run: {**ledger, "parameters": 100_000, "steps": 50, "flops": 1e9}
+            | ({"parameters": parameters, "steps": 100, "flops": dearer} if "listops-conv-scratch" in run else {})
+            for run, ledger in results.ledgers.items()
+        }
+        results = replace(results, ledgers=ledgers)
+        return [said for said in report.remarks(results) if said.startswith("Compute is not equal")]
+
+    assert told(5.8e9) == told(24e9, parameters=120_000) == []
+    (said,) = told(24e9, parameters=105_000)
+    assert said == (
+        "Compute is not equal at equal parameters: on listops (scratch), a step of conv takes 240 MFLOP, 12 times as "
+        "many as one of attention with 20.0 MFLOP."
+    )
+    report.build(study, "minutes", results, tmp_path)
+    assert said in re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text().partition("</header>")[0])
+
+
+def test_an_arm_that_diverged_is_named_with_the_step(tmp_path: Path) -> None:
     """On the terminal too, where its score would read like any other."""
-    _, results = fixtures.gap()
+    study, results = fixtures.gap()
     (run,) = (
         row.get("run", "") for row in results.rows if row.get("status") == "diverged" and row.get("split") == "test"
     )
@@ -80,3 +104,6 @@ def test_an_arm_that_diverged_is_named_with_the_step() -> None:
     assert (
         said == f"{where}: its loss or its weights were NaN or infinite, and its score is of the weights kept before."
     )
+    report.build(study, "minutes", replace(results, ledgers={**results.ledgers, run: stopped}), tmp_path)
+    head = (tmp_path / "report.html").read_text().partition("</header>")[0]
+    assert said in re.sub("<[^>]*>", "", head), "beside the verdict, not in the table alone"
