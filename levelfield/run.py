@@ -270,6 +270,7 @@ class _Execution:
             net.load_trunk(previous)
         examples = splits["train"].subset(phase.fraction)
         counted, how = flops.Costs.of(net, examples.lengths, objective, self.run.task), self.run.numerics
+        self.notes += [counted.uncounted] if counted.uncounted and counted.uncounted not in self.notes else []
         meter = Meter(counted, examples, phase.recipe, seed, how)
         rank = self.group.rank(net.to(self.device), objective, self.run.task.input)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)

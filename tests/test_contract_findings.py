@@ -50,6 +50,19 @@ def test_a_fault_of_the_outputs_is_told_once_under_its_own_rule(made: type[nn.Mo
     assert {each.fault for each in found[3:]} == {findings.NOT_REACHED}
 
 
+class Frozen(Raises):
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        with torch.no_grad():
+            return nn.functional.linear(x, self.weight, self.bias)
+
+
+def test_a_layer_that_cuts_gradients_off_is_told_so_once() -> None:
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(Frozen), 8, causal=True)}
+    faults = [rule for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)]
+    assert faults == [findings.GRADIENTS]
+    assert found[findings.RUNS] == found[findings.IN_BF16] == findings.NOT_REACHED
+
+
 class Doubles(Raises):
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return nn.functional.linear(x.mul_(2), self.weight, self.bias)

@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
+from levelfield.ops.algebra import ALGEBRA, UNCOUNTED
 from levelfield.ops.conv import depthwise, fft  # noqa: F401  this and the next two define operators that are named here
 from levelfield.ops.linear_attention import decay_per_key_cpu  # noqa: F401
 from levelfield.ops.ssm import diagonal, dplr, scan, selective  # noqa: F401
@@ -101,11 +102,6 @@ def _convolution_backward(
 ) -> int:  # fmt: skip
     """The forward pass's products for each gradient that is wanted; torch's own rule ignores groups."""
     return 2 * math.prod(x if transposed else grad) * math.prod(weight[1:]) * sum(wanted[:2])
-
-
-def _triangular(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
-    """A triangular solve with a, (..., T, T), of which half is zero, for b, (..., T, K)."""
-    return math.prod(b) * a[-1]
 
 
 def _added(total: Shape, a: Shape, b: Shape, **_: Any) -> int:
@@ -191,10 +187,10 @@ def _selective_backward(x: Shape, dt: Shape, a: Shape, *_: Any, **__: Any) -> in
 Rule = Callable[..., int]
 _own, _aten = torch.ops.levelfield, torch.ops.aten
 RULES: dict[Any, Rule] = {
+    **ALGEBRA,
     _aten.addmm_: _added,
     _aten.baddbmm_: _added,
     _aten.convolution_backward: _convolution_backward,
-    _aten.linalg_solve_triangular: _triangular,
     _aten.mv: _vector,
     _aten.dot: _vector,
     _aten._fft_r2c: _rfft,
@@ -220,15 +216,18 @@ RULES: dict[Any, Rule] = {
 TRANSFORMS = {_aten._fft_r2c, _aten._fft_c2r, _aten._fft_c2c, _own.convolve, _own.convolve_backward}
 """Operators whose work grows in jumps, because transforms come only in certain sizes."""
 
-NORMS = {
+PER_ELEMENT = {
     _aten.native_layer_norm: 8,
     _aten.native_layer_norm_backward: 14,
     _aten.native_group_norm: 8,
     _aten.native_group_norm_backward: 14,
     _aten.native_batch_norm: 8,
     _aten.native_batch_norm_backward: 14,
+    _aten.logsumexp: 2,
+    _aten.logcumsumexp: 2,
 }
-"""Operations per element, as torch decomposes the norms."""
+"""Operations per element of the first argument: norms as torch decomposes them, and logarithms of sums as a difference
+from the largest and a sum."""
 
 _SUMS = {getattr(_aten, name) for name in ("sum", "mean", "cumsum", "cumsum_")}
 _PLUS = {getattr(_aten, name) for name in ("add", "add_", "sub", "sub_", "rsub")}
@@ -236,12 +235,20 @@ _TIMES = {getattr(_aten, name) for name in ("mul", "mul_", "div", "div_", "pow",
 _BOTH = {getattr(_aten, name): count for name, count in {"addcmul": 1, "addcmul_": 1, "addcdiv": 1, "lerp": 2}.items()}
 
 
+NAMESPACES = {"aten", "prim", "prims", "profiler", "levelfield"}  # of operators that are known here
+_MATRICES = {_aten.mm, _aten.addmm, _aten.mv, _aten._sparse_addmm}  # they may get a sparse matrix
+
+
 class Operations(TorchDispatchMode):
-    """Counts the operations that run within it: `total`, and `transforms` among them. Tensors may have no values."""
+    """Counts the operations that run within it: `total`, and `transforms` among them. Tensors may have no values.
+
+    `uncounted` names operators that compute by no rule known here: those of other libraries, and `algebra.UNCOUNTED`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.total = self.transforms = 0
+        self.uncounted: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -251,6 +258,8 @@ class Operations(TorchDispatchMode):
         self.total += count
         if operator in TRANSFORMS:
             self.transforms += count
+        if operator in UNCOUNTED or not (count or func.namespace in NAMESPACES):
+            self.uncounted.add(str(operator))
         return out
 
 
@@ -261,6 +270,8 @@ def _count(operator: Any, args: Any, kwargs: Any, out: Any) -> int:
     first = next((x for x in (out if isinstance(out, tuple | list) else (out,)) if isinstance(x, Tensor)), None)
     if first is None or not (first.is_floating_point() or first.is_complex()):
         return 0
+    if operator in _MATRICES and (products := _sparse(*args[-2:])) is not None:
+        return products * (TIMES + PLUS if first.is_complex() else 2)
     rule = _RULES.get(operator) or flop_registry.get(operator)
     if rule is not None:
         products = int(rule(*args, **kwargs, out_val=out))
@@ -268,6 +279,18 @@ def _count(operator: Any, args: Any, kwargs: Any, out: Any) -> int:
     if operator in (_own.states, _own.states_backward):
         return _scan(operator, *args[:2])
     return _elementwise(operator, args, first)
+
+
+def _sparse(a: Tensor, b: Tensor) -> int | None:
+    """Returns the products in that of a sparse matrix and a dense one; None where both or neither are sparse."""
+    of_a, of_b = (x.layout is not torch.strided for x in (a, b))
+    if of_a == of_b:
+        return None
+    return _stored(a) * b.shape[-1] if of_a else _stored(b) * a.shape[0]
+
+
+def _stored(x: Tensor) -> int:
+    return (x._values() if x.layout is torch.sparse_coo else x.values()).numel()
 
 
 def _scan(operator: Any, a: Tensor, b: Tensor) -> int:
@@ -289,7 +312,7 @@ def _elementwise(operator: Any, args: Any, out: Tensor) -> int:
         return parts * args[0].numel()
     if operator in _BOTH:
         return (_product(args[1:3]) + parts * _BOTH[operator]) * out.numel()
-    return NORMS.get(operator, 0) * (args[0].numel() if operator in NORMS else 0)
+    return PER_ELEMENT[operator] * args[0].numel() if operator in PER_ELEMENT else 0
 
 
 def _product(factors: Sequence[Any]) -> int:

@@ -51,22 +51,25 @@ CACHED = 4096  # costs of layers that are kept
 class Cost:
     """FLOPs of a training step at one length: those done once for a batch, and those done for each sequence.
 
-    The transforms are the part of either that Fourier transforms take.
+    The transforms are the part of either that Fourier transforms take. uncounted: operators that were dispatched and
+    count as nothing, as no rule says what they take.
     """
 
     fixed: float
     each: float
     fixed_transforms: float = 0.0
     each_transforms: float = 0.0
+    uncounted: frozenset[str] = frozenset()
 
     def of(self, sequences: int) -> float:
         return self.fixed + self.each * sequences
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+        parts = (a + b for a, b in zip(self.parts, other.parts, strict=True))
+        return Cost(*parts, uncounted=self.uncounted | other.uncounted)
 
     def __mul__(self, factor: float) -> Cost:
-        return Cost(*(factor * a for a in self.parts))
+        return Cost(*(factor * a for a in self.parts), uncounted=self.uncounted)
 
     @property
     def parts(self) -> tuple[float, float, float, float]:
@@ -109,6 +112,12 @@ class Costs:
     def whole(self) -> Costs:
         """Returns the costs with what is computed again."""
         return Costs(self.lengths, tuple(a + b for a, b in zip(self.costs, self.again, strict=True)))
+
+    @property
+    def uncounted(self) -> str:
+        """Returns a sentence where operators were dispatched that count as nothing, and "" otherwise."""
+        names = sorted(set[str]().union(*(each.uncounted for each in self.costs)))
+        return f"FLOPs lack those of operators that are not counted: {', '.join(names)}." if names else ""
 
     def at(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the fixed FLOPs and those of each sequence, (n,) both, at each of the lengths (n,).
@@ -335,7 +344,7 @@ def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, va
     unit: sequences in an example. The work is done on a copy of the module in training mode, since a pass changes batch
     statistics and leaves gradients.
     """
-    counts = []
+    counts: list[Operations] = []
     with torch.random.fork_rng(devices=[]), _without_onednn():
         if values:
             copy = _unmasked(deepcopy(module).train())
@@ -346,18 +355,19 @@ def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, va
                 buffers = {id(buffer): fake.from_tensor(buffer) for buffer in module.buffers()}
                 copy = _unmasked(deepcopy(module, buffers).train())
                 counts = [_counted(copy, partial(work, copy, unit * size)) for size in (FEW, MORE)]
-    few, more = (np.array(count, dtype=float) for count in counts)
+    few, more = (np.array([count.total, count.transforms], dtype=float) for count in counts)
     each = (more - few) / ((MORE - FEW) * unit)
     fixed = few - FEW * unit * each
-    return Cost(float(fixed[0]), float(each[0]), float(fixed[1]), float(each[1]))
+    parts = float(fixed[0]), float(each[0]), float(fixed[1]), float(each[1])
+    return Cost(*parts, uncounted=frozenset(counts[0].uncounted | counts[1].uncounted))
 
 
-def _counted(copy: nn.Module, work: Callable[[], None]) -> tuple[int, int]:
-    """Returns the operations of some work, and how many of them are of transforms."""
+def _counted(copy: nn.Module, work: Callable[[], None]) -> Operations:
+    """Returns the operations of some work."""
     copy.zero_grad(set_to_none=True)  # as training does: nothing is added to earlier gradients
     with Operations() as operations:
         work()
-    return operations.total, operations.transforms
+    return operations
 
 
 class _Whole(nn.Module):

@@ -96,7 +96,8 @@ def parse(file: IO[bytes], path: Path, count: int, progress: Progress = no_progr
     except (lzma.LZMAError, EOFError) as error:
         raise UserError(f"{path} is damaged after line {len(sequences) + 1} ({error}): copy it again.")
     if len(sequences) < count:
-        raise UserError(f"{path} has {len(sequences)} expressions and the task asks for {count}: ask for no more.")
+        fix = "get the whole release, or ask for fewer by the task's setting train, val or test"
+        raise UserError(f"{path} has {len(sequences)} expressions and the task asks for {count}: {fix}.")
     offsets = np.concatenate([[0], np.cumsum([len(s) for s in sequences])]).astype(np.int64)
     return path, np.concatenate(sequences), offsets, labels
 
