@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from levelfield.contract.rules import Subject, add_noise
+from levelfield.contract.rules import Subject, add_noise, has_gradient
 from levelfield.spec import MixerConfig, UserError
 
 BF16 = torch.bfloat16
@@ -74,6 +74,7 @@ def _step(subject: Subject, target: Tensor, autocast: bool) -> Step:
     given = [x, *(p for p in subject.layer.parameters() if p.requires_grad)]
     with torch.autocast(x.device.type, BF16, enabled=autocast):
         y = subject(x)
+    has_gradient(subject, y)
     loss = F.mse_loss(y.float(), target)
     gradients = torch.autograd.grad(loss, given, materialize_grads=True)
     real = (torch.view_as_real(g) if g.is_complex() else g for g in gradients)

@@ -57,7 +57,6 @@ SAME = "the same input gives the same output"
 APART = "sequences of a batch do not see each other"
 CAUSAL = "no step sees a later one"
 PADDING = "padding is not seen"
-GRADIENTS = "gradients are finite"
 STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
@@ -68,7 +67,7 @@ RULES: dict[str, Callable[[_Case], object]] = {
     APART: lambda c: rules.independent_of_batch(c.subject),
     CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     PADDING: lambda c: rules.blind_to_padding(c.subject),
-    GRADIENTS: lambda c: _gradients(c),
+    "gradients are finite": lambda c: _gradients(c),
     TRAINED: lambda c: _trained(c),
     TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
@@ -91,7 +90,6 @@ COMPARING = {
 FOLLOWING = {
     SAME: COMPARING,
     CAUSAL: {CAUSAL_IN_TRAINING, AS_ONE},
-    GRADIENTS: {AS_ONE, RUNS, IN_BF16},
     TRAINS: {IN_TRAINING, CAUSAL_IN_TRAINING, AS_ONE},
     AS_ONE: {RUNS, IN_BF16},
     RUNS: {IN_BF16},
@@ -99,7 +97,7 @@ FOLLOWING = {
 """The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
 
 NOTES = {TRAINED, IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
-TRACKED = {GRADIENTS, "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # rules that look at gradients
+TRACKED = {"gradients are finite", "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # rules that look at gradients
 STEPS = 33  # of the sequences of all rules but those that say "long"
 LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 

@@ -291,10 +291,15 @@ def finite_gradients(subject: Subject, padding: bool) -> set[str]:
     return idle
 
 
-def _all_trainable(subject: Subject, x: Tensor, y: Tensor) -> None:
-    """The output y of x depends on the input or on parameters, and on no parameter that is not registered."""
+def has_gradient(subject: Subject, y: Tensor) -> None:
+    """Raises UserError for an output y, (B, T, D), through which nothing can be trained."""
     if not y.requires_grad:
         raise UserError(f"{subject.name} cuts the gradient: its output does not depend on its input and parameters.")
+
+
+def _all_trainable(subject: Subject, x: Tensor, y: Tensor) -> None:
+    """The output y of x depends on the input or on parameters, and on no parameter that is not registered."""
+    has_gradient(subject, y)
     known = {id(x), *map(id, subject.layer.parameters())}
     if shapes := [tuple(leaf.shape) for leaf in _leaves(y) if id(leaf) not in known]:
         raise UserError(
