@@ -116,7 +116,7 @@ class Counts:
         if not all(same(name, self.sources.get(name, "")) for name in asked.sources):
             return None
         parameters, *parts = map(float, found.split())
-        costs = tuple(Cost(*parts[at : at + 4]) for at in range(0, len(parts), 4))
+        costs = tuple(Cost(a, b, c, d) for a, b, c, d in zip(*[iter(parts)] * 4, strict=True))
         return Counted(int(parameters), Costs(asked.lengths, costs))
 
     def write(self, found: Mapping[Question, Counted], path: Path = FILE) -> None:
