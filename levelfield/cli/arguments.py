@@ -39,7 +39,7 @@ def check_text(words: Sequence[str]) -> None:
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
             shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-            raise UserError(f"'{files.abridged(shown, 60)}' is not in UTF-8: rename that file, or set LC_ALL=C.UTF-8.")
+            raise UserError(f"'{files.abridged(shown, 60)}' is not in UTF-8: rename the file, or set LC_ALL=C.UTF-8.")
 
 
 def whole(text: str, least: int = 0, most: int = MOST, example: str = "") -> int:

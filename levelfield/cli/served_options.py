@@ -44,9 +44,6 @@ def way_of(options: ServedOptions) -> Way:
         _check_more(options.more)
     if not 0 <= options.temperature <= 100:
         raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
-    for option, text in (("--system", options.system), ("--model", options.model or "")):
-        if not _is_text(text):
-            raise UserError(f"{option} is no UTF-8 text: give it in letters that this terminal can write.")
     return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
 
 

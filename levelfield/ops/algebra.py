@@ -64,15 +64,16 @@ def _distances_by_product(x: Shape, y: Shape, *_: Any, **__: Any) -> int:
     return 2 * (math.prod(x) + math.prod(y)) + 2 * math.prod(x[:-1]) * y[-2] * (x[-1] + 2)
 
 
-def _trilinear(
-    a: Shape, b: Shape, c: Shape, new_a: Shape, new_b: Shape, new_c: Shape, summed: Shape, unrolled: int = 1, **_: Any
-) -> int:
+def _trilinear(a: Shape, b: Shape, c: Shape, *dimensions: Any, **_: Any) -> int:
     """The product of a and b, and that of the result and c, once for each index of one dimension, `unrolled`.
 
-    new_a, new_b, new_c: dimensions that a, b and c lack. Those in `summed` are summed up in the first product where c
-    lacks them, and in the second otherwise; the unrolled one after both. Bilinear layers are products of this kind,
+    dimensions: those that a lacks, that b lacks and that c lacks; those in `summed`, which are summed up in the first
+    product where c lacks them, and in the second otherwise; and the unrolled one, which is summed after both, and is 1
+    where it is left out. Bilinear layers are products of this kind,
     forward and backward.
     """
+    new_a, new_b, new_c, summed, *rest = dimensions
+    unrolled: int = rest[0] if rest else 1
     sides: list[list[int]] = []
     for shape, new in ((a, new_a), (b, new_b), (c, new_c)):
         left = iter(shape)

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from levelfield.spec import Task, UserError
+from levelfield.spec import Task
 from levelfield.tasks._state_tracking import GroupWords
 
 Group = Literal["S3", "A4", "S4", "A5", "S5"]
@@ -40,11 +40,6 @@ class Words(GroupWords):
     generators: bool = field(default=False, metadata={"added": True})
 
     source: ClassVar[str] = "generated; after Merrill et al. 2024 (arXiv:2404.08819)"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.group not in GROUPS:
-            raise UserError(f"Words knows the groups {', '.join(GROUPS)}, not '{self.group}'.")
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -98,7 +98,7 @@ def test_words_that_name_nothing_are_named(
 def test_a_word_that_is_not_in_utf8_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the name of a file of an old system arrives: the report of a finished run could not be written."""
     said = refused(capsys, "plan", os.fsdecode(b"caf\xe9.py:Mine"))
-    assert "'caf\ufffd.py:Mine' is not in UTF-8: rename that file, or set LC_ALL=C.UTF-8." in said
+    assert "'caf\ufffd.py:Mine' is not in UTF-8: rename the file, or set LC_ALL=C.UTF-8." in said
 
 
 def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--more", '{"top_p": [1e999]}'), "has NaN or Infinity"),
         (("--more", '{"user": "\\ud83d"}'), "half a character"),
         (("--more", '{"a":' * 50_000), "is no JSON object"),
-        (("--system", "\udcff", "--ask", "chat"), "--system is no UTF-8 text"),
+        (("--system", "\udcff", "--ask", "chat"), "is not in UTF-8"),
         (("--at-once", "1000000"), "--at-once is 1000000: give 1000 at most"),
         (("--timeout", "1000000000"), "--timeout is 1000000000: give 1000000 at most"),
         (("--device", "cuda:1"), "leave out --device."),
@@ -286,4 +286,4 @@ def test_an_address_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_name_that_is_no_text_is_refused(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--model is no UTF-8 text" in refused(capsys, server, "--model", "\udcff")
+    assert "is not in UTF-8" in refused(capsys, server, "--model", "\udcff")

@@ -187,7 +187,7 @@ def test_a_whole_copy_with_other_texts_is_refused(monkeypatch: pytest.MonkeyPatc
     ("settings", "message"),
     [
         ({"length": 100}, "128 to 16,384"),
-        ({"level": "words"}, "level='bytes' or level='characters'"),
+        ({"level": "words"}, "Text has no level='words'"),
         ({"train": 30_000}, "train=22397"),
         ({"test": 0}, "test=1 to test=25000"),
     ],
