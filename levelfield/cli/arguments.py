@@ -33,11 +33,16 @@ MOST = 1_000_000_000
 NO_HINT = arg(help_behavior_hint="")
 
 
+def is_text(text: str) -> bool:
+    """Tells whether a text can be written and sent: a word of the command line that is no UTF-8 cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def check_text(words: Sequence[str]) -> None:
     """Raises UserError for a word that is not of UTF-8, such as the name of a file from an old system: no report, row
     or specification could hold it."""
     for word in words:
-        if any("\ud800" <= letter <= "\udfff" for letter in word):
+        if not is_text(word):
             shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             raise UserError(f"'{files.abridged(shown, 60)}' is not in UTF-8: rename the file, or set LC_ALL=C.UTF-8.")
 

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from levelfield.cli.arguments import MOST
+from levelfield.cli.arguments import MOST, is_text
 from levelfield.cli.ruler_options import ModelChoice, ServedOptions
 from levelfield.files import abridged
 from levelfield.longcontext.bill import Prices
@@ -49,7 +49,7 @@ def way_of(options: ServedOptions) -> Way:
 
 def _check_more(more: str) -> None:
     """Raises UserError for fields that no request can have, or that an option of its own sets."""
-    shown = abridged(ascii(more)[1:-1] if not _is_text(more) else more)
+    shown = abridged(ascii(more)[1:-1] if not is_text(more) else more)
     try:
         fields: Any = json.loads(more)
     except (ValueError, RecursionError):
@@ -70,11 +70,6 @@ def _check_more(more: str) -> None:
             raise UserError(f"--more cannot set '{name}', which has an option of its own: {instead}.")
     if not isinstance(fields.get("chat_template_kwargs") or {}, dict):
         raise UserError('chat_template_kwargs in --more takes an object, such as {"enable_thinking": false}.')
-
-
-def _is_text(text: str) -> bool:
-    """Whether a text can be sent: a word of the command line that is no UTF-8 cannot."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def prices_of(options: ServedOptions) -> Prices | None:

@@ -18,6 +18,7 @@ from levelfield import mixers, objectives, spec, tasks
 from levelfield.data.audit import view
 from levelfield.presets import by_name
 from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task, UserError, describe
+from levelfield.spec.identity import HEAD
 from levelfield.user import own_data
 
 
@@ -47,9 +48,7 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
         return replace(mixer, settings=restore(described["settings"]))
     made = _class_of(described, () if mixer is None else (type(mixer),))
-    return made(
-        **{k: restore(v, mixer) for k, v in described.items() if k not in ("kind", "version", "module", "release")}
-    )
+    return made(**{k: restore(v, mixer) for k, v in described.items() if k not in HEAD})
 
 
 def _class_of(described: Mapping[str, Any], own: tuple[type, ...]) -> type:

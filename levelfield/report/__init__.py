@@ -19,7 +19,6 @@ from typing import Any
 from levelfield.report import (
     axis_curves,
     certified_ranges,
-    divergence,
     heatmaps,
     plots,
     scorecard,
@@ -29,9 +28,9 @@ from levelfield.report import (
 )
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, is_baseline, left_out, tables_of, unequal
-from levelfield.report.compute import unequal_compute
+from levelfield.report.cells import Cells, is_baseline, tables_of
 from levelfield.report.page import FigureSection, PageData, page, paragraphs
+from levelfield.report.page import remarks as page_remarks
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import RowIndex
 from levelfield.report.write import write
@@ -100,11 +99,8 @@ def build(
 
 
 def remarks(results: Results, by_metric: Sequence[Cells] | None = None) -> list[str]:
-    """Returns what whoever reads scores in a terminal must know too: which arms diverged, whether parameter counts or,
-    where these are equal, FLOPs are unequal, and which arms are left out. by_metric: as of `build`."""
-    by_metric = tables_of(results) if by_metric is None else by_metric
-    unlike = (unequal(by_metric), unequal_compute(by_metric), left_out(results))
-    return [*divergence.sentences(results, by_metric), *filter(None, unlike)]
+    """Returns, for whoever reads scores in a terminal, what `page.remarks` says. by_metric: as of `build`."""
+    return page_remarks(results, tables_of(results) if by_metric is None else by_metric)
 
 
 def verdict_lines(study: Study, results: Results) -> list[str]:

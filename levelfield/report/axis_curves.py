@@ -37,7 +37,7 @@ AXES = {
     "distance": "distance from the output (steps)",
     "fraction": "share of the training data",
 }
-SHARES = {"gradient_share": "gradient up to that distance"}
+LABELS = {"gradient_share": "gradient up to that distance"}
 
 
 Points = tuple[tuple[float, float, str], ...]
@@ -230,7 +230,7 @@ def curve(results: Results, cells: Cells, axis: str, metric: str, printed: Print
                 _mark(panel, trained, "training length")
             panel.set_title(style.short(task, 26), pad=18 if trained else None)
             panel.set_xlabel(AXES.get(axis, axis))
-            panel.set_ylabel(f"{SHARES.get(metric, f'test {metric}').replace('_', ' ')}{unit}")
+            panel.set_ylabel(f"{LABELS.get(metric, f'test {metric}').replace('_', ' ')}{unit}")
         style.protocol_legend(figure, names)
         drawn = style.render(figure, f"curve-{axis}-{metric}")
     return Figure(*drawn, f"Test {metric.replace('_', ' ')} against {axis} on {', '.join(found)}.")

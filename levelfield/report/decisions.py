@@ -231,10 +231,9 @@ class Contrast:
             trained = [(1.0, Seeds(self.by_seed))]
         least, known = self.scatter.deviation**2, self.scatter.degrees
         parts = [
-            (weight**2 * arm.variance / len(arm.values), len(arm.values) - 1)
-            if arm.variance > least
-            else (weight**2 * least / len(arm.values), max(len(arm.values) - 1, known))
+            (weight**2 * max(arm.variance, least) / n, max(n - 1, known if arm.variance <= least else 0))
             for weight, arm in trained
+            for n in (len(arm.values),)
         ]
         total = sum(part for part, _ in parts)
         if not total:

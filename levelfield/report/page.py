@@ -8,7 +8,7 @@ between the arms, what failed, how every number was made, and the rows that it w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -179,11 +179,16 @@ def _warnings(data: PageData, failed: int, planned: int) -> str:
     if data.study.published and data.effort != "paper":
         words = "Models, data or training are smaller, so a difference to a printed number is no finding about it."
         found.append((f"Not the printed recipe: effort {data.effort}.", words))
-    apart = divergence.sentences(data.results, data.tables)
-    unlike = [found(data.tables, data.rows.anchor) for found in (unequal, unequal_compute)]
-    notes = (*apart, *unlike, left_out(data.results))
     banners = [f'<p class="banner"><b>{prose(head)}</b> {escape(words)}</p>' for head, words in found]
-    return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes if words)])
+    notes = remarks(data.results, data.tables, data.rows.anchor)
+    return "\n".join([*banners, *(f"<p>{prose(words)}</p>" for words in notes)])
+
+
+def remarks(results: Results, tables: Sequence[Cells], anchor: Callable[[Arm], str] = lambda arm: "") -> list[str]:
+    """Returns what whoever reads scores must know too: which arms diverged, whether parameter counts or, where these
+    are equal, FLOPs are unequal, and which arms are left out. anchor: where a page has the rows of an arm."""
+    unlike = (unequal(tables, anchor), unequal_compute(tables, anchor), left_out(results))
+    return [*divergence.sentences(results, tables), *filter(None, unlike)]
 
 
 def paragraphs(text: str) -> list[str]:
