@@ -84,7 +84,8 @@ def cases() -> Iterator[Case]:
     yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
     three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
     yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
-    whole = tuple(Cell("text", _MODEL, p, LEVEL) for p in (*amos2025_patience.RATES, amos2025_small.SPT))
+    ends = (*amos2025_patience.RATES, amos2025_small.SPT)
+    whole = tuple(Cell("text", m, p, LEVEL) for m in amos2025_patience.MODELS for p in ends)
     yield Case("amos2025_patience", "all arms equal", whole, findings(amos2025_patience))
     yield Case("amos2025_labels", "all arms equal", tuple(_scarce()), findings(amos2025_labels))
     lifts = {"scratch": LEVEL} | dict.fromkeys(("spt_masked", "spt_causal"), LEVEL + amos2025_arms.LIFT)
@@ -237,7 +238,6 @@ def _starts() -> Iterator[Cell]:
 
 
 _SMALL = (amos2025_small.SCRATCH, amos2025_small.LONGER, amos2025_small.SPT)
-_MODEL = amos2025_small.TRANSFORMER
 _REMEDIES = ("none", "interpolate", "base", "window", "sinks")
 _HAYSTACKS = ("", ",format=essay", ",format=pairs", ",format=repeat")
 

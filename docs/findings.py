@@ -138,14 +138,21 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
     if not findings:
         yield "None can be answered from the rows that are here so far."
     if decided:
-        yield from _table(decided, subject)
+        yield from _tables(decided, subject)
     if rest:
         questions = f"The {len(rest)} open questions" if len(rest) > 1 else "The open question"
         yield f'\n<details markdown="1">\n<summary>{questions}</summary>\n'
-        yield from _table(rest, subject)
+        yield from _tables(rest, subject)
         yield "\n</details>"
     seen = "" if subject.paired else f" {words.spelt(power(Table.of(found.results.compared), len(findings)))}"
     yield f"\n**Evidence.** {_evidence(found)}{seen}\n"
+
+
+def _tables(findings: Sequence[Finding], subject: Subject) -> Iterator[str]:
+    """Yields a table of questions for each group of them, below what the group asks; one table where there is none."""
+    for asks in dict.fromkeys(_first(subject.groups, finding.subject) for finding in findings):
+        yield from [f"\n*{asks}*\n"] if asks else []
+        yield from _table([finding for finding in findings if _first(subject.groups, finding.subject) == asks], subject)
 
 
 def _table(findings: Sequence[Finding], subject: Subject) -> Iterator[str]:

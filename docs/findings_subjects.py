@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import by_operator
+import findings_brief as brief
 import findings_summary as summary
 import leads
 import never_stopped
@@ -45,7 +46,8 @@ class Subject:
     the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
     a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
     their names, whose answer was known beforehand or was open until a rule was changed, why. beside: what else has to
-    be known of an answer, by such a pattern. tuned: the study whose trials chose the rates, where it is another.
+    be known of an answer, by such a pattern. groups: what questions of such a pattern ask together, where a section has
+    a table for each. tuned: the study whose trials chose the rates, where it is another.
     """
 
     title: str
@@ -64,6 +66,7 @@ class Subject:
     lead: Callable[[Answer], Iterator[str]] | None = None
     known: tuple[tuple[str, str], ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
+    groups: tuple[tuple[str, str], ...] = ()
     tuned: tuple[str, Effort, int] | None = None
 
     @property
@@ -74,16 +77,17 @@ class Subject:
         return (self.brief or self.short)(found)
 
 
+BEYOND = (
+    ("more than half is lost*", "Who loses more than half?"),
+    ("* helps *", "Which remedies help?"),
+    ("the middle is lost*", "Is least found in the middle of the text?"),
+    ("the haystack*", "Does the haystack matter more than the length?"),
+    ("the layout*", "Does the layout matter more than the length?"),
+)
+"""What the families of questions ask that are put beyond the training length."""
 KEPT_BY_RULE = ("griffin", "rglru")
 """Models whose answer at twice the training length was open until the rules of 26 November."""
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
-
-
-def _never_from_scratch(found: Answer) -> str:
-    """The answer in short, and that of the study that lets the arm from scratch train on."""
-    whole = _of("amos2025_patience")
-    control = never_stopped.control(whole) if whole else ""
-    return " ".join(filter(None, (summary.never_from_scratch(found, whole=not control), control)))
 
 
 SUBJECTS = (
@@ -97,7 +101,7 @@ SUBJECTS = (
         "is open: a lift at an equal allowance of steps on sequences of 1,024 steps and more, with models of the "
         "printed size (`levelfield run amos2025_table2 --effort paper`).",
         short=summary.never_from_scratch,
-        brief=_never_from_scratch,
+        brief=brief.never_from_scratch,
         headline="Does self-pretraining lift Transformers? (Amos et al. 2025)",
         lead=leads.never_from_scratch,
         known=(
@@ -118,6 +122,7 @@ SUBJECTS = (
         "which no run here has. Two more seeds at the higher rate: `levelfield run amos2025_patience --effort "
         "overnight`.",
         short=never_stopped.short,
+        brief=brief.never_stopped,
         lead=never_stopped.lead,
         known=(("*", SEEN),),  # put after both arms of section 1 on reviews had been seen
     ),
@@ -129,6 +134,7 @@ SUBJECTS = (
         "On pictures, more seeds with 1 and 10 % of the labels: `levelfield run amos2025_labels --effort overnight "
         "--filter 'image8-*'`.",
         short=summary.scarce_labels,
+        brief=brief.scarce_labels,
         lead=lambda found: leads.scarce_labels(found, _of("amos2025_small")),
         known=(("*(in_context_recall)", "control"), ("*with 10 % of the labels (image8)", RULE)),
     ),
@@ -141,7 +147,7 @@ SUBJECTS = (
         "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
         "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
         short=summary.starts,
-        brief=partial(summary.starts, whole=False),
+        brief=brief.starts,
         lead=leads.starts,
     ),
     Subject(
@@ -154,6 +160,7 @@ SUBJECTS = (
         "The runs that are missing, and arms from scratch with the steps of pretraining added (`levelfield run "
         "amos2025_arms --effort overnight`; at the printed size, `levelfield run amos2025_table1 --effort paper`).",
         short=summary.arms,
+        brief=brief.arms,
         lead=leads.arms,
     ),
     Subject(
@@ -167,6 +174,7 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
         short=lambda found: summary.local(found, _of("miralles2025_enriched")),
+        brief=brief.local,
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),
@@ -180,6 +188,7 @@ SUBJECTS = (
         "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
         "(`levelfield run miralles2025_table3 --effort paper`).",
         short=summary.enriched,
+        brief=brief.enriched,
         lead=lambda found: leads.enriched(found, _of("amos2025_small")),
         known=(("positions lift attention*", "control"), ("enriched training lifts * (image8)", RECIPE)),
     ),
@@ -193,7 +202,8 @@ SUBJECTS = (
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
-        brief=summary.beyond_in_short,
+        brief=partial(brief.beyond, layout="haystack"),
+        groups=BEYOND,
         headline="Does every model fail beyond its training length? (Huang 2024)",
         tuned=TUNED_ON_NEEDLES,
         lead=leads.beyond,
@@ -216,7 +226,8 @@ SUBJECTS = (
         "frequent words on models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.counting,
-        brief=summary.counting_in_short,
+        brief=partial(brief.beyond, layout="layout"),
+        groups=BEYOND,
         tuned=TUNED_ON_NEEDLES,
         lead=lambda found: leads.counting(found, _of("huang2024_small")),
         known=(
@@ -236,7 +247,7 @@ SUBJECTS = (
         paired=True,
         axis="length",
         short=summary.machines,
-        brief=summary.by_name,
+        brief=brief.machines,
         lead=leads.machines,
         known=(("*", "known"),),  # all five, as docs/studies.md lists with their sources
     ),
@@ -252,7 +263,7 @@ SUBJECTS = (
         shows=reach_figure,
         then=(("reach", "overnight", 0),),
         short=reach_figure.short,
-        brief=partial(reach_figure.short, whole=False),
+        brief=brief.reach,
         known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FEW = 8  # questions that are listed by name where no sentence of their own says more
 FAR = 0.25  # of the gain over guessing, at most which is left where "most is lost" is said
+LIFTS, ENRICHED = "self-pretraining lifts ", "enriched training lifts "  # beginnings of questions
 PICTURES, CONTROL = "image8", "in_context_recall"
 INTRODUCTION = """\
 # Findings
@@ -40,7 +41,7 @@ INTRODUCTION = """\
 What three papers claim about long-sequence models, what our runs answer, and how strong the evidence is. The models are
 small, at most about a hundred thousand parameters, and train on sequences of at most 256 steps. So nothing here speaks
 for models of the printed sizes, which need GPUs. Each section ends with what would change our mind, and the command to
-find out.
+find out. *Yes* and *no* are shown beyond noise, *open* is neither.
 
 @table@
 
@@ -91,32 +92,37 @@ def machines(found: Answer) -> str:
     return by_name(found) + (further if lost else "")
 
 
-def never_from_scratch(found: Answer, whole: bool = True) -> str:
-    """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, and whether
-    the Transformer comes closer to S4.
+def equal_lifts(found: Answer) -> dict[str, tuple[shown.Lift, int]]:
+    """Returns, by task, what self-pretraining adds to the Transformer at an equal allowance of steps, and the answer
+    whether that is a lift."""
+    decided = by_question(found)
+    return {
+        lift.task: (lift, decided.get(f"the Transformer's lift holds {shown.ALLOWED} ({lift.task})", 0))
+        for lift in shown.lifts(found)
+        if lift.model == TRANSFORMER and lift.longer
+    }
 
-    whole: also the interval of a lift, and the steps that both arms took.
-    """
-    table, answers = Table.of(found.results.rows), _answers(found)
-    lifts = {lift.task: lift for lift in shown.lifts(found) if lift.model == TRANSFORMER and lift.longer}
-    holds = {task: answers.get(f"the Transformer's lift holds {shown.ALLOWED} ({task})", 0) for task in lifts}
+
+def never_from_scratch(found: Answer) -> str:
+    """Returns what self-pretraining adds to the Transformer at an equal allowance of steps, on each task, with what
+    both arms took, and whether the Transformer comes closer to S4."""
+    table, lifts = Table.of(found.results.rows), equal_lifts(found)
     parts = []
-    for task, lift in lifts.items():
-        if holds[task] > 0:
+    for task, (lift, holds) in lifts.items():
+        if holds > 0:
             after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
             parts.append(
                 f"Yes on {words.named(task)}: a small Transformer rises from {before} to {after} % {shown.ALLOWED}"
-                f"{_span(lift.contrast.span()) if whole else ''}{below(table, Key(task, TRANSFORMER, SPT))}."
-                f"{_used(found, task) if whole else ''}"
+                f"{_span(lift.contrast.span())}{below(table, Key(task, TRANSFORMER, SPT))}.{_used(found, task)}"
             )
-    refuted = [task for task in lifts if holds[task] < 0]
+    refuted = [task for task, (_, holds) in lifts.items() if holds < 0]
     if refuted:
         parts.append(f"The opposite is shown on {_on(refuted)}.")
-    rest = [task for task in lifts if not holds[task]]
+    rest = {task: lift for task, (lift, holds) in lifts.items() if not holds}
     if rest:
-        values = words.listed(f"{words.named(t)} ({lifts[t].contrast.value:+z.1f} points)" for t in rest)
+        values = words.listed(f"{words.named(t)} ({lift.contrast.value:+z.1f} points)" for t, lift in rest.items())
         parts.append(f"Open on {values}.")
-    return " ".join([*parts, _closer(table, answers, list(lifts))])
+    return " ".join([*parts, _closer(table, by_question(found), list(lifts))])
 
 
 def _closer(table: Table, answers: Mapping[str, int], tasks: Sequence[str]) -> str:
@@ -135,7 +141,9 @@ def _told(answers: Mapping[str, int], beside: Mapping[str, str]) -> str:
     """Returns "yes on reviews (7.7 behind); open on ListOps", what stands beside a task in brackets."""
     told: dict[str, list[str]] = {}
     for task, answer in answers.items():
-        told.setdefault(_said(answer), []).append(words.named(task) + (f" ({beside[task]})" if task in beside else ""))
+        told.setdefault(shown.WORDS[answer], []).append(
+            words.named(task) + (f" ({beside[task]})" if task in beside else "")
+        )
     return "; ".join(f"{word} on {words.listed(told[word])}" for word in ("yes", "no", "open") if word in told)
 
 
@@ -165,17 +173,14 @@ def scarce_labels(found: Answer) -> str:
             task = finding.subject.partition("(")[2].rstrip(")")
             said = finding.facts.partition(" Measured")[0].rstrip(".")
             control = ", the positive control where it must be" if task == CONTROL else ""
-            word = _said(finding.decided).capitalize()
+            word = shown.WORDS[finding.decided].capitalize()
             parts.append(f"{word} on {words.named(task)}{control}: {said[0].lower()}{said[1:]}.")
     return " ".join(parts) or "Not asked yet."
 
 
-def starts(found: Answer, whole: bool = True) -> str:
-    """Which models are behind S4 from scratch, which come closer by self-pretraining, and which are level then.
-
-    whole: else models for which the answer is open are counted and not named.
-    """
-    answers = _answers(found)
+def starts(found: Answer) -> str:
+    """Which models are behind S4 from scratch, which come closer by self-pretraining, and which are level then."""
+    decided = by_question(found)
     cells = Table.of(found.results.rows).cells
     mean = {(key.model, key.protocol): arm.mean for key, arm in cells.items() if key.task == PICTURES}
     parts = []
@@ -186,15 +191,12 @@ def starts(found: Answer, whole: bool = True) -> str:
     ):
         told: dict[str, list[str]] = {}
         for model in OTHERS:
-            answer = answers.get(f"{model} is {question} ({PICTURES})")
+            answer = decided.get(f"{model} is {question} ({PICTURES})")
             if answer is not None:
                 behind = f" ({gap(mean[SSM, protocol] - mean[model, protocol])})" if protocol else ""
-                told.setdefault(_said(answer), []).append(f"{words.named(model)}{behind}")
+                told.setdefault(shown.WORDS[answer], []).append(f"{words.named(model)}{behind}")
         groups = sorted(told.items(), key=lambda group: group[0] == "open")
-        named = (
-            (said, words.listed(names) if whole or said != "open" else f"{len(names)} models") for said, names in groups
-        )
-        parts.append(f"{sentence}? " + "; ".join(f"{said} for {models}" for said, models in named))
+        parts.append(f"{sentence}? " + "; ".join(f"{word} for {words.listed(names)}" for word, names in groups))
     return " ".join(f"{re.sub(r'(?<=[?] )[a-z]', lambda first: first[0].upper(), part)}." for part in parts)
 
 
@@ -203,28 +205,31 @@ def gap(points: float) -> str:
     return f"{abs(points):.1f} {'behind' if points >= 0 else 'ahead'}"
 
 
+def short_kernels_see(found: Answer) -> float:
+    """Returns how many steps a model sees whose kernels are as long as the claim allows."""
+    return max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
+
+
 def local(found: Answer, others: Answer | None) -> str:
-    """Returns `local_alone`, and what short kernels have without enriched training, by the study that trains some of
-    these models plainly as well."""
-    return f"{local_alone(found)}{_plainly(shown.shares(found), others)}"
+    """Returns what share of the gain short kernels have, on each task.
 
-
-def local_alone(found: Answer) -> str:
-    """Returns what share of the gain short kernels have, on each task."""
+    others: the study that trains some of these models plainly as well; it says what they have without enrichment.
+    """
     made, answers = shown.shares(found), {finding.subject: finding for finding in found.findings}
-    seen = max(steps for kernel, steps in shown.steps_seen(found.results.rows).items() if int(kernel) <= SHORT)
+    seen = short_kernels_see(found)
     had = sorted(
         ((task, share) for task, share in made.items() if seen in share.places), key=lambda item: seen <= item[1].proved
     )
     told: dict[str, list[str]] = {}
     for task, share in had:
         decided = answers[task].decided if task in answers else 0
-        told.setdefault(_said(decided), []).append("that task" if seen <= share.proved else share.name)
+        told.setdefault(shown.WORDS[decided], []).append("that task" if seen <= share.proved else share.name)
     certified = "a task that [provably](reach.md) takes more than {} steps"
     shares = words.listed(
         f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved)}"
         if seen <= share.proved
-        else f"{fmean(share.places[seen]):.0f} %{_about(answers.get(task), share)} on {share.name}"
+        else f"{fmean(share.places[seen]):.0f} %{interval(answers.get(task), share, '95 % interval about ')} "
+        f"on {share.name}"
         for task, share in had
     )
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
@@ -233,15 +238,19 @@ def local_alone(found: Answer) -> str:
         f"Two convolutions that together see {seen:.0f} steps have this much of what the {whole}, which sees "
         f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
         f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
+        f"{_plainly(made, others)}"
     )
 
 
-def _about(finding: Finding | None, share: shown.Share) -> str:
-    """Returns the 95 % interval of a share, from that of its distance to what a yes needs, the whole taken as exact."""
+def interval(finding: Finding | None, share: shown.Share, name: str = "") -> str:
+    """Returns the 95 % interval of a share, such as " (81 to 92)", from that of its distance to what a yes needs.
+
+    The whole is taken as exact. name: what stands before it. Returns "" where the question has no interval.
+    """
     if finding is None or finding.span is None:
         return ""
     low, high = (100 * (NEARLY + end / (share.best - share.floor)) for end in (finding.span.low, finding.span.high))
-    return f" (95 % interval about {low:.0f} to {high:.0f})"
+    return f" ({name}{low:.0f} to {high:.0f})"
 
 
 def _among_kernels(had: Sequence[tuple[str, shown.Share]], seen: float) -> str:
@@ -270,22 +279,22 @@ def _plainly(made: Mapping[str, shown.Share], others: Answer | None) -> str:
 
 def enriched(found: Answer) -> str:
     """What enriched training adds to each model, task by task."""
-    if not (lifts := _lifts(found, "enriched training lifts ")):
+    if not (told := lifts(found, ENRICHED)):
         return by_name(found)
     return (
-        f"{lifts} All runs had a short patience, so arms may not be trained to their limit. The paper itself says that "
+        f"{told} All runs had a short patience, so arms may not be trained to their limit. The paper itself says that "
         "S4 barely gains."
     )
 
 
 def arms(found: Answer) -> str:
     """What self-pretraining adds to each model, task by task, and how much it has to add for a yes."""
-    if not (lifts := _lifts(found, "self-pretraining lifts ", LIFT)):
+    if not (told := lifts(found, LIFTS, LIFT)):
         return by_name(found)
-    return f"{lifts} A yes needs more than {LIFT:g} point."
+    return f"{told} A yes needs more than {LIFT:g} point."
 
 
-def _lifts(found: Answer, question: str, margin: float = 0.0) -> str:
+def lifts(found: Answer, question: str, margin: float = 0.0) -> str:
     """Whether each model is lifted on each task, by more than a margin, and by how much; "" where it was asked of
     none."""
     told: dict[str, dict[str, list[str]]] = {}
@@ -294,23 +303,13 @@ def _lifts(found: Answer, question: str, margin: float = 0.0) -> str:
         if not asked and finding.span:
             name, task = model.rstrip(")").split(" (")
             lift = f"{words.named(name)} ({finding.span.value + margin:+z.1f} points)"
-            told.setdefault(task, {}).setdefault(_said(finding.decided), []).append(lift)
+            told.setdefault(task, {}).setdefault(shown.WORDS[finding.decided], []).append(lift)
     return " ".join(
         f"Does it lift models on {words.named(task)}? "
         + words.capital("; ".join(f"{word} for {words.listed(models)}" for word, models in answers.items()))
         + "."
         for task, answers in told.items()
     )
-
-
-def beyond_in_short(found: Answer) -> str:
-    """Says who loses half of finding needles at the longest length."""
-    return f"{_at_longest(found, 'find needles in', 'haystack')}."
-
-
-def counting_in_short(found: Answer) -> str:
-    """Says who loses half of counting at the longest length."""
-    return f"It depends on what is asked. {_at_longest(found, 'name the most frequent of', 'layout')}."
 
 
 def _at_longest(found: Answer, learnt: str, layout: str) -> str:
@@ -351,9 +350,10 @@ def counting(found: Answer) -> str:
     made = shown.recall(found)
     kept = sorted(left(made).items(), key=lambda item: -item[1])
     told = words.listed(f"{words.named(model)} {100 * share:.0f} %" for model, share in kept)
+    longest = _at_longest(found, "name the most frequent of", "layout")
     return (
-        f"{counting_in_short(found)} In the harder layout, this much of the gain over guessing is left there: {told} "
-        "(a description, not a verdict)."
+        f"It depends on what is asked. {longest}. In the harder layout, this much of the gain over guessing is left "
+        f"there: {told} (a description, not a verdict)."
     )
 
 
@@ -371,12 +371,8 @@ def below(table: Table, key: Key) -> str:
     return f", still below {words.RULES.get(name, f'the rule {name}')} ({rule.score.mean:.1f} %)"
 
 
-def _answers(found: Answer) -> Mapping[str, int]:
+def by_question(found: Answer) -> Mapping[str, int]:
     return {finding.subject: finding.decided for finding in found.findings}
-
-
-def _said(decided: int) -> str:
-    return {1: "yes", -1: "no", 0: "open"}[decided]
 
 
 def _on(tasks: Iterable[str]) -> str:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import findings_words as words
 
@@ -23,11 +23,11 @@ from levelfield.presets import reach_verdict
 from levelfield.report import certified_ranges
 from levelfield.report.against_printed import pairs
 from levelfield.runs.results import Results
+from levelfield.spec import Row
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
 
-MANY = 4  # models that are counted and not named where an answer is told in short
 LONGER = "findings-reach-longer.png"
 ALT = "Accuracy against certified range, a panel for each architecture"
 NAMES = {
@@ -37,20 +37,37 @@ NAMES = {
 PASSES = 100 * certified_ranges.PASSED
 
 
-def short(found: Answer, whole: bool = True) -> str:
-    """Whether what is proved is seen, and which models that see everything reach the longest range that was asked.
+class Counted(NamedTuple):
+    """How the runs bear out the proof.
 
-    whole: also what longer training may change, and which of them go on beyond the range of training.
+    exact, bound: how many of the runs that see no further than the range score exactly 50 %, and how many there are.
+    free: the longest range, 0 for none, that each model learns which sees everything. longest: the longest one tried.
     """
-    own, seen = reach_verdict.by_range(found.results.rows), certified_ranges.seen_by(found.results.rows)
+
+    exact: int
+    bound: int
+    free: Mapping[str, int]
+    longest: int
+
+
+def counted(rows: Sequence[Row]) -> Counted:
+    """Counts the runs of convolutions by whether their score is what is proved."""
+    own, seen = reach_verdict.by_range(rows), certified_ranges.seen_by(rows)
     bound = [v for m, scores in own.items() for n, values in scores.items() for v in values if seen.get(m, n + 1) <= n]
-    exact = sum(abs(value - 0.5) < reach_verdict.EXACT for value in bound)
     free = {model: reach_verdict.reach(scores) or 0 for model, scores in own.items() if model not in seen}
-    longest = max(n for scores in own.values() for n in scores)
+    exact = sum(abs(value - 0.5) < reach_verdict.EXACT for value in bound)
+    return Counted(exact, len(bound), free, max(n for scores in own.values() for n in scores))
+
+
+def short(found: Answer) -> str:
+    """Whether what is proved is seen, which models that see everything reach the longest range that was asked, what
+    longer training may change, and which of them go on beyond the range of training."""
+    own = reach_verdict.by_range(found.results.rows)
+    exact, bound, free, longest = counted(found.results.rows)
     told = []
     for steps in sorted({*free.values()}, reverse=True):
         names = [words.named(model) for model, its in free.items() if its == steps]
-        told.append(f"{steps or 'none'} by {words.listed(names) if whole or len(names) < MANY else len(names)}")
+        told.append(f"{steps or 'none'} by {words.listed(names)}")
     lucky = sum(max(own[model][longest]) >= certified_ranges.PASSED for model, steps in free.items() if steps < longest)
     luck = f" At {longest}, {lucky} others learn it with some seeds: longer training may take them further."
     trained = certified_ranges.asked(found.results.rows)
@@ -64,12 +81,11 @@ def short(found: Answer, whole: bool = True) -> str:
         f" Asked at twice that range, without more training, {far} still have {PASSES:.0f} %, and at four times "
         f"{farther} (medians)."
     )
-    more = f"{luck if lucky else ''}{further if twice and four else ''}"
     return (
-        f"The runs bear out the proof: {exact} of {len(bound)} runs of convolutions that see no more than the range "
+        f"The runs bear out the proof: {exact} of {bound} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
         f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
-        f"{more if whole else ''}"
+        f"{luck if lucky else ''}{further if twice and four else ''}"
     )
 
 

@@ -1,18 +1,20 @@
-"""Does self-pretraining still lift the Transformer where the arm from scratch is never stopped early?
+"""Does self-pretraining still lift the Transformer and S4 where the arm from scratch is never stopped early?
 
     levelfield run amos2025_patience --effort overnight
     levelfield report amos2025_patience --effort overnight
 
 In `amos2025_small` every phase ends where validation has stopped improving. On reviews a Transformer from scratch stays
-near guessing for thousands of steps, and patience may end it there, before it would have begun to learn. Here it takes
-all steps that the two phases of self-pretraining are allowed together, under a learning rate that falls along a cosine,
-at each of the two rates that were tried there. The runs of the self-pretrained arm are those of `amos2025_small`.
+near guessing for thousands of steps, and patience may end it there, before it would have begun to learn; S4 may have
+been ended as well. Here either takes all steps that the two phases of self-pretraining are allowed together, under a
+learning rate that falls along a cosine, at each of the two rates that were tried there. The runs of the self-pretrained
+arms are those of `amos2025_small`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
@@ -20,19 +22,24 @@ from levelfield.protocols import scratch
 from levelfield.report.decisions import difference
 from levelfield.report.verdicts import GUESSES, Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Duration, Effort, Protocol, ReportView, Row, Run, Study
-from levelfield.studies._amos2025_small import SPT, TRANSFORMER, before_and_after, mixers, recipes, task
+from levelfield.studies._amos2025_small import SPT, SSM, TRANSFORMER, before_and_after, mixers, recipes, task
 
 FASTER = efforts.SEARCH.factors()[1][0]  # the second rate that was tried for each arm, here 2.91 times the first
 RATES: Mapping[str, float] = {"scratch_whole": 1.0, "scratch_whole_faster": FASTER}
 """Factor of the learning rate, by the name of the arm from scratch."""
+MODELS = {TRANSFORMER: "the Transformer", SSM: "S4"}
+"""What findings call each model, by its name."""
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
-    """Seed by seed, from scratch at both rates, then self-pretrained; at `smoke` on ListOps, which needs no files."""
+    """Model by model and seed by seed, from scratch at both rates, then self-pretrained.
+
+    At `smoke` on ListOps, which needs no files.
+    """
     name = "listops" if effort == "smoke" else "text"
-    model = efforts.model(name, mixers()[TRANSFORMER], effort, TRANSFORMER)
     return tuple(
-        Run(task(name, effort), model, protocol, seed)
+        Run(task(name, effort), efforts.model(name, mixers()[model], effort, model), protocol, seed)
+        for model in MODELS
         for seed in range(efforts.SIZES[effort].seeds)
         for protocol in (*_whole(name, effort), _pretrained(name, effort))
     )
@@ -48,7 +55,7 @@ def _whole(name: str, effort: Effort) -> Iterator[Protocol]:
 
 
 def _pretrained(name: str, effort: Effort) -> Protocol:
-    """Returns the arm of `amos2025_small` at the rate that its trials chose on reviews."""
+    """Returns the arm of `amos2025_small` at the rate that its trials chose on reviews, of both models the same."""
     _, after = before_and_after(name, effort)
     return after.at_rates(lr=FASTER, trials=efforts.SEARCH.trials)
 
@@ -59,28 +66,30 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Whether the self-pretrained arm is above that from scratch, at either rate; decided together."""
+    """Whether each model's self-pretrained arm is above that from scratch, at either rate; decided together."""
     return judged_by_task(Table.of(rows), _claims)
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Yields a question for each rate. Nothing is asked where the self-pretrained arm does not beat guessing."""
-    cells, pretrained = table.cells, Key(name, TRANSFORMER, SPT)
-    for arm, factor in RATES.items():
-        asked, whole = f"the lift holds over all steps at {factor:.3g} times the rate", Key(name, TRANSFORMER, arm)
+    """Yields a question for each model and rate; none is asked where its pretrained arm does not beat guessing."""
+    cells = table.cells
+    for model, (arm, factor) in product(MODELS, RATES.items()):
+        pretrained, whole = Key(name, model, SPT), Key(name, model, arm)
+        asked = f"{MODELS[model]}'s lift holds over all steps at {factor:.3g} times the rate"
         if pretrained not in cells or whole not in cells:
-            yield asked, Claim(None, f"On {name}, {arm} or {SPT} has not been run.")
+            yield asked, Claim(None, f"On {name}, {arm} or {SPT} of {model} has not been run.")
             continue
         lift = difference(cells[pretrained], cells[whole], 0.0, table.scatter(name))
-        facts = f"On {name}, {TRANSFORMER} has {cells[whole]} in {arm} and {cells[pretrained]} pretrained."
+        facts = f"On {name}, {model} has {cells[whole]} in {arm} and {cells[pretrained]} pretrained."
         yield asked, Claim(lift if table.learnt(pretrained, GUESSES) else None, facts)
 
 
 study = Study(
     name="amos2025_patience",
     claim=(
-        "The lift of a self-pretrained Transformer on reviews is not that of an arm from scratch which stopped early: "
-        "it stays where that arm takes all steps which both phases are allowed, at either of two learning rates."
+        "The lift of a self-pretrained Transformer and of S4 on reviews is not that of an arm from scratch which "
+        "stopped early: it stays where that arm takes all steps which both phases are allowed, at either of two "
+        "learning rates."
     ),
     runs=runs,
     views=(
@@ -92,7 +101,7 @@ study = Study(
     deviations=(
         "The first 256 bytes of a review, width 64 and two layers: no printed number belongs beside these.",
         "The arms from scratch take 18,000 steps whatever validation says, and the best step by validation is scored; "
-        "the self-pretrained arm ends by its patience, which is short.",
-        "Both rates from scratch are shown; the self-pretrained arm has that of the two which its trials chose.",
+        "the self-pretrained arms end by their patience, which is short.",
+        "Both rates from scratch are shown; each self-pretrained arm has that of the two which its trials chose.",
     ),
 )

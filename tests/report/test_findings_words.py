@@ -148,6 +148,23 @@ def test_the_answer_in_short_changes_with_the_rows(monkeypatch: pytest.MonkeyPat
     assert told[1].startswith("open on ListOps and pictures. At an equal allowance")
 
 
+def test_the_answer_in_a_line_changes_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = script("findings_brief", monkeypatch).never_from_scratch
+    lifted, level, lower = (line(pretrained((40.0, 42.0, after), "s4")) for after in (62.0, 42.1, 22.0))
+    rises = "yes on ListOps, where a small Transformer rises from 42.0 to 62.0 %; yes on pictures, where"
+    assert lifted.startswith(f"At an equal allowance of steps: {rises}") and "open" not in lifted
+    assert level.startswith("At an equal allowance of steps: open on ListOps and pictures.")
+    assert lower.startswith("At an equal allowance of steps: no on ListOps and pictures.")
+    assert lifted.endswith("Does it come closer to S4? Yes on ListOps and pictures.")
+    assert level.endswith("Does it come closer to S4? Open on ListOps and pictures.")
+
+
+def test_the_overview_answers_in_at_most_fifty_words() -> None:
+    answers = re.findall(r"^\| \[.*?\]\(#\d+-.*?\) \(.*?\) \| (.*?) \|", PAGE, flags=re.MULTILINE)
+    assert len(answers) == len(SECTIONS)
+    assert [answer for answer in answers if len(answer.split()) > 50] == []
+
+
 def test_answers_that_were_open_before_the_rules_changed_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until 26 November seeds had the degrees of freedom of their own arm, and arms shared no test examples."""
 

@@ -1,0 +1,164 @@
+"""Answers each claim of docs/findings.md in a line, for the table at its top and for the README.
+
+    brief.never_from_scratch(found)     # "A small Transformer lifted at an equal allowance of steps: yes on ..."
+
+The whole answer, with its conditions, stands in the section. Every number and every word about what is shown is
+computed from the findings, so that new rows change the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import findings_shown as shown
+import findings_summary as summary
+import findings_words as words
+import reach_figure
+
+from levelfield.report.verdicts import Finding, Key, Table
+from levelfield.studies._amos2025_small import SPT, TRANSFORMER
+from levelfield.studies.amos2025_arms import LIFT
+from levelfield.studies.amos2025_patience import MODELS
+from levelfield.studies.amos2025_starts import OTHERS
+from levelfield.studies.miralles2025_small import NEARLY
+
+if TYPE_CHECKING:
+    from findings_subjects import Answer
+
+
+def never_from_scratch(found: Answer) -> str:
+    """What self-pretraining adds to the Transformer on each task, and whether its distance to S4 narrows as planned."""
+    decided, table = summary.by_question(found), Table.of(found.results.rows)
+    rises, others, gaps = [], [], []
+    for task, (lift, holds) in summary.equal_lifts(found).items():
+        after, before = (f"{arm.mean:.1f}" for arm in lift.arms)
+        gaps.append((decided.get(f"the gap narrows ({task})", 0), words.named(task)))
+        if holds > 0:
+            rule = summary.below(table, Key(task, TRANSFORMER, SPT))
+            rises.append(
+                f"yes on {words.named(task)}, where a small Transformer rises from {before} to {after} %{rule}"
+            )
+        else:
+            others.append((holds, words.named(task)))
+    lifted = "; ".join([*rises, *filter(None, [_by_answer(others)])])
+    closer = words.capital(_by_answer(gaps))
+    return f"{words.capital(shown.ALLOWED)}: {lifted}. Does it come closer to S4? {closer}."
+
+
+def never_stopped(found: Answer) -> str:
+    """Of which models the lift is shown to stay, at how many of the learning rates that were tried."""
+    asked = {name: [f for f in found.findings if f.subject.startswith(f"{name}'s lift")] for name in MODELS.values()}
+    return (
+        words.capital("; ".join(f"{name}, at each of two learning rates: {_counted(asked[name])}" for name in asked))
+        + "."
+    )
+
+
+def scarce_labels(found: Answer) -> str:
+    """Whether the lift is largest with the fewest labels, on each task."""
+    start = "and more so with the fewest than with all ("
+    asked = {
+        f.subject.removeprefix(start).rstrip(")"): f.decided for f in found.findings if f.subject.startswith(start)
+    }
+    answers = [(sign, f"{words.named(t)}{', the control' * (t == summary.CONTROL)}") for t, sign in asked.items()]
+    return f"Is the lift largest where labels are fewest? {words.capital(_by_answer(answers))}."
+
+
+def starts(found: Answer) -> str:
+    """How many models are behind S4 from scratch, come closer by self-pretraining, and are level with it then."""
+    asked = {
+        "behind S4 from scratch": "is behind S4 from scratch",
+        "closer to it once pretrained": "is behind by less once both are pretrained",
+        "level with it then": "is level with S4 once both are pretrained",
+    }
+    findings = {start: [f for f in found.findings if question in f.subject] for start, question in asked.items()}
+    counts = "; ".join(f"{start}: {_counted(each)}" for start, each in findings.items())
+    return f"Of {len(OTHERS)} models, {counts}."
+
+
+def arms(found: Answer) -> str:
+    """What self-pretraining adds to each model, and whether it is a lift."""
+    return summary.lifts(found, summary.LIFTS, LIFT) or summary.by_name(found)
+
+
+def enriched(found: Answer) -> str:
+    """How many models are lifted by enriched training on each task, and how often positions lift attention."""
+    lifts: dict[str, list[Finding]] = {}
+    for finding in found.findings:
+        if finding.subject.startswith(summary.ENRICHED):
+            lifts.setdefault(words.named(finding.subject.partition(" (")[2].rstrip(")")), []).append(finding)
+    positions = [finding for finding in found.findings if finding.subject.startswith("positions lift")]
+    told = "; ".join(f"on {task} {_counted(each)}" for task, each in lifts.items())
+    return f"Enriched training lifts models: {told}. Positions lift attention: {_counted(positions)}."
+
+
+def local(found: Answer) -> str:
+    """What share of the gain over guessing short kernels have, and of which tasks it is shown to be nearly all."""
+    made, answers = shown.shares(found), {finding.subject: finding for finding in found.findings}
+    seen = summary.short_kernels_see(found)
+    natural = {task: share for task, share in made.items() if seen in share.places and seen > share.proved}
+    proved = [share for share in made.values() if seen in share.places and seen <= share.proved]
+    whole = words.listed(dict.fromkeys(words.named(share.whole) for share in natural.values()))
+    had = words.listed(
+        f"{fmean(share.places[seen]):.0f} %{summary.interval(answers.get(task), share)} on {share.name}"
+        for task, share in natural.items()
+    )
+    asked = _by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
+    none = "".join(
+        f" On a task [proved](reach.md) to take over {share.proved}: {fmean(share.places[seen]):.0f} %."
+        for share in proved
+    )
+    return (
+        f"Seeing {seen:.0f} steps brings {had} of what the {whole} gains, which sees all. Is that {100 * NEARLY:.0f} % "
+        f"or more? {words.capital(asked)}.{none}"
+    )
+
+
+def beyond(found: Answer, layout: str) -> str:
+    """How many models lose half of what they have learnt at the longest length that was asked.
+
+    layout: what a text of that length may differ in, such as "haystack".
+    """
+    made = shown.recall(found)
+    last = made.longest // made.trained
+    decided = [finding.decided for finding in made.falls(found, last)]
+    lose, keep, unclear = (decided.count(sign) for sign in (1, -1, 0))
+    told = [
+        (lose, f"{'loses' if lose == 1 else 'lose'} more than half in some {layout}"),
+        (keep, f"{'keeps' if keep == 1 else 'keep'} half or more in every {layout}"),
+        (unclear, f"{'is' if unclear == 1 else 'are'} open"),
+    ]
+    counts = words.listed(f"{count} {what}" for count, what in told if count)
+    return f"Of {len(decided)} models asked at {last} times their training length, {counts}."
+
+
+def machines(found: Answer) -> str:
+    """How many of the known separations are shown."""
+    return f"Separations known from the work of others: {_counted(found.findings)}."
+
+
+def reach(found: Answer) -> str:
+    """Whether the runs bear out the proof, and how many models reach the longest range."""
+    exact, bound, free, longest = reach_figure.counted(found.results.rows)
+    far = sum(steps == longest for steps in free.values())
+    return (
+        f"As proved: {exact} of {bound} runs that see no further than the range score exactly 50 %. Of {len(free)} "
+        f"models that see everything, {far} learn {longest}, the longest range tried."
+    )
+
+
+def _counted(findings: Iterable[Finding]) -> str:
+    """Returns "1 yes, 2 open"."""
+    decided = [finding.decided for finding in findings]
+    counts = {word: decided.count(sign) for sign, word in shown.WORDS.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def _by_answer(answers: Iterable[tuple[int, str]]) -> str:
+    """Returns "yes on reviews; open on ListOps and pictures"."""
+    told: dict[str, list[str]] = {}
+    for decided, name in answers:
+        told.setdefault(shown.WORDS[decided], []).append(name)
+    return "; ".join(f"{word} on {words.listed(told[word])}" for word in shown.WORDS.values() if word in told)
