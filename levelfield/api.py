@@ -25,9 +25,9 @@ from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import training, tuning
 from levelfield.engine.find import choose, computed, find_task
-from levelfield.presets import arm_remarks, by_name, comparison, efforts
+from levelfield.presets import arm_remarks, by_name, comparison
 from levelfield.presets import audit as audits
-from levelfield.presets.options import Options, names
+from levelfield.presets.options import Equal, Options, names
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
 from levelfield.report.cells import NONE
@@ -119,8 +119,8 @@ class Places(TypedDict, total=False):
 class Choices(Places, total=False):
     """The keywords of `compare` that few comparisons need. A size that is left out or None is what the effort affords.
 
-    seeds, steps, width, depth, lr, batch: as of `options.Options`. numerics: how runs are computed, which is in this
-    process alone. The others are those of `Places`.
+    seeds, steps, width, depth, lr, batch, equal: as of `options.Options`. numerics: how runs are computed, which is in
+    this process alone. The others are those of `Places`.
     """
 
     seeds: int | None
@@ -129,6 +129,7 @@ class Choices(Places, total=False):
     depth: int | None
     lr: float | None
     batch: int | None
+    equal: Equal
     numerics: Numerics
 
 
@@ -170,7 +171,7 @@ def compare(
         run_all(tuning.trials(study), effort, out / tuning.FOLDER, tested=False)
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
     asked = choose(study, effort)
-    sizes = efforts.shared(effort, options.numbers)
+    sizes = comparison.shared(effort, options)
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
     known = tuple(arm_remarks.sentences(asked))
     run_all(study, effort, out, told=known, opened=partial(store.write_index, out, index, adds=True))
@@ -224,6 +225,7 @@ def _options(
         depth=choices.get("depth"),
         lr=choices.get("lr"),
         batch=choices.get("batch"),
+        equal=choices.get("equal", "steps"),
     )
 
 

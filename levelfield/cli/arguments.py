@@ -24,7 +24,7 @@ from levelfield import files
 from levelfield.cli.refusals import Unreadable
 from levelfield.engine.placement import Placement
 from levelfield.presets.options import MOST as MOST_OF
-from levelfield.presets.options import Options, columns, names
+from levelfield.presets.options import Equal, Options, columns, names
 from levelfield.spec import EFFORTS, Effort, Numerics, UserError, closest
 from levelfield.spec.numerics import Precision
 
@@ -236,6 +236,8 @@ class CompareOptions:
         depth: blocks of each model (default: as the effort affords, 2 at minutes)
         lr: learning rate of every arm (default: as the effort affords, 0.002 at minutes)
         batch: sequences of each optimizer step (default: as the effort affords, 32 at minutes)
+        equal: what all arms are given alike, optimizer steps or FLOPs: as many as your mixer takes for its steps, on
+            sequences of the task's greatest length (default: steps)
     """
 
     tasks: Names = ()
@@ -247,6 +249,7 @@ class CompareOptions:
     depth: Annotated[int | None, _upto("depth"), NO_HINT] = None
     lr: Rate = None
     batch: Annotated[int | None, _upto("batch"), NO_HINT] = None
+    equal: Equal = "steps"
 
     def options(self) -> Options:
         """Returns the same as a value of the package. Raises UserError for a number that no run can have."""

@@ -137,9 +137,9 @@ class Source:
 
     def sizes(self, effort: Effort) -> Any:
         """Returns what the arms of a comparison share besides their task, as its record keeps it."""
-        from levelfield.presets import efforts
+        from levelfield.presets import comparison
 
-        return efforts.shared(effort, self.options.numbers)
+        return comparison.shared(effort, self.options)
 
     def recorded(self, study: Study, described: Mapping[str, Any]) -> Study:
         """Returns the study with all runs recorded for it: a comparison may have been run with several tasks."""

@@ -85,15 +85,23 @@ def oversized(runs: Sequence[Run], root: Path) -> Iterator[str]:
     yield from found
 
 
-def sequences(run: Run, root: Path) -> float | None:
-    """Counts training examples of all phases, repeats included; None where that depends on data that is missing."""
+def sequences(run: Run, root: Path, each: float) -> float | None:
+    """Counts training examples of all phases, repeats included; None where that depends on data that is missing.
+
+    each: FLOPs of an example.
+    """
     total, known = 0.0, train_examples(run.task, root)
     for phase in run.protocol.phases:
         recipe = phase.recipe
-        if recipe.budget.unit == "flops" or (recipe.budget.unit == "epochs" and known is None):
+        if recipe.budget.unit == "epochs" and known is None:
             return None
         count = max(1, round(phase.fraction * (known or 1)))
-        steps = recipe.budget.resolve(batch=recipe.batch, examples=count, tokens_per_example=run.task.max_length)
+        steps = recipe.budget.resolve(
+            batch=recipe.batch,
+            examples=count,
+            tokens_per_example=run.task.max_length,
+            flops_per_step=recipe.batch * each,
+        )
         total += steps * recipe.batch
     return total
 
@@ -163,7 +171,8 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
 
 def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
     """Forecasts a run of an arm, whose pass costs `one`; None where its layers do not take a short sequence."""
-    cost, count = plan.cost(run, root), sequences(run, root)
+    cost = plan.cost(run, root)
+    count = sequences(run, root, cost.flops)
     flops = cost.total if cost.total is not None or count is None else cost.flops * count
     if one is None:
         return Forecast(flops, None, None)

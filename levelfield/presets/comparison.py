@@ -1,6 +1,7 @@
 """Compares a user's own mixer with baselines: defines the study that `levelfield compare FILE.py:Mixer` runs.
 
-Every arm has the same blocks, recipe, number of steps and, as nearly as widths allow, of parameters. Where the user's
+Every arm has the same blocks, recipe, number of steps (or FLOPs, where they are asked to be equal) and, as nearly as
+widths allow, of parameters. Where the user's
 mixer or a baseline sees earlier steps alone, all arms do. The user's arms come first, so that their report does too.
 """
 
@@ -23,13 +24,15 @@ from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
 from levelfield.report.verdicts import EXPLAINED, Key, Table
-from levelfield.runs.ledger import match_width, trained
+from levelfield.runs.ledger import match_width, step_flops, trained
 from levelfield.spec import (
     UNTUNED,
+    Duration,
     Effort,
     MixerConfig,
     Model,
     Probe,
+    Protocol,
     ReportView,
     Row,
     Run,
@@ -61,21 +64,21 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         _require_own_names(names, given)
         chosen = [efforts.protocols(name, effort, protocols, size) for name in names]
         back = _checked(list(arms(mixer, options).values()), size.width, protocols, given)
-        cells = [
-            (of, causal_where_needed(model, protocol), protocol)
-            for name, of, several in zip(names, given, chosen, strict=True)
-            for model in models(mixer, name, effort, options, back)
-            for protocol in several
-        ]
+        cells: list[tuple[Task, Model, Protocol]] = []
+        for name, of, several in zip(names, given, chosen, strict=True):
+            own, *others = models(mixer, name, effort, options, back)
+            if options.equal == "flops":
+                several = efforts.protocols(name, effort, protocols, size, total=_flops(own, of, size))
+            cells += [(of, causal_where_needed(model, p), p) for model in (own, *others) for p in several]
         return tuple(Run(*one, seed) for one in cells for seed in range(size.seeds))
 
     return Study(
         name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
-        claim=f"At equal steps and parameters, {own_name(mixer)} scores higher than the baselines.",
+        claim=f"At equal budget and parameters, {own_name(mixer)} scores higher than the baselines.",
         runs=runs,
         views=(
             ReportView("scorecard", "Scorecard: what each model learns of each task"),
-            ReportView("gap", "By protocol, at equal steps"),
+            ReportView("gap", "By protocol, at equal budget"),
             ReportView("compare", "Every seed of every arm"),
             ReportView("curve", "Longer than in training", axis="length"),
             ReportView(
@@ -88,6 +91,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         verdict=lambda rows: verdict(own_name(mixer), rows),
         deviations=(
             UNTUNED,
+            "The budget of all arms is the same number of steps or, with --equal flops, of FLOPs: the ledger has both.",
             "Where the mixer or a baseline sees earlier steps alone, all arms are built to see earlier steps alone.",
             "No model is given positions: a layer that has none of its own, such as linear or performer, sees no "
             "order in two directions. The plan, the command and the page name such models.",
@@ -95,6 +99,18 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
             "scatter: docs/verdicts.md says how large.",
         ),
     )
+
+
+def shared(effort: Effort, options: Options) -> object:
+    """Returns what all arms of a comparison have alike besides the task, which the number of seeds is none of: runs of
+    different ones are never judged together."""
+    size = replace(efforts.sized(effort, options.numbers), seeds=0)
+    return size if options.equal == "steps" else [size, options.equal]
+
+
+def _flops(model: Model, of: Task, size: efforts.Size) -> Duration:
+    """Returns the FLOPs that a model takes for the steps of a size, to three digits."""
+    return Duration(float(f"{size.steps * step_flops(model, of, size.batch):.2e}"), "flops")
 
 
 def chosen_tasks(options: Options) -> tuple[str | Task, ...]:

@@ -94,11 +94,6 @@ def sized(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
     return replace(SIZES[effort], **numbers)
 
 
-def shared(effort: Effort, numbers: Mapping[str, int | float]) -> Size:
-    """Returns the sizes that all arms of a comparison have alike, which the number of seeds is none of."""
-    return replace(sized(effort, numbers), seeds=0)
-
-
 TASK_BY_EFFORT: dict[str, dict[Effort, Task]] = {
     "listops": {
         "smoke": ListOps(minimum=10, length=40, max_depth=3, max_args=4, train=64, val=32, test=32),
@@ -279,8 +274,9 @@ def sized_task(name: str | Task, effort: Effort) -> Task:
 PROTOCOLS = ("scratch", "spt_masked", "spt_causal", "enriched")
 
 
-def recipe(effort: Effort, size: Size | None = None) -> Recipe:
-    """Returns one recipe for every arm. size: instead of what the effort affords.
+def recipe(effort: Effort, size: Size | None = None, total: Duration | None = None) -> Recipe:
+    """Returns one recipe for every arm. size: instead of what the effort affords. total: the budget, where it is not
+    the steps of the size; warm-up and validations are the same parts of it.
 
     At `overnight` the steps are a cap that few phases should reach: the rate is constant and is cut once that
     validation has stopped improving by LEAST_GAIN; where it has stopped again, training ends.
@@ -290,11 +286,11 @@ def recipe(effort: Effort, size: Size | None = None) -> Recipe:
         lr=size.lr,
         weight_decay=0.05,
         batch=size.batch,
-        budget=Duration(size.steps, "steps"),
-        warmup=Duration(max(1, size.steps // 20), "steps"),
+        budget=total or Duration(size.steps, "steps"),
+        warmup=replace(total, value=total.value / 20) if total else Duration(max(1, size.steps // 20), "steps"),
         schedule="cosine",
         clip=1.0,
-        validate_every=Duration(max(2, size.steps // 10), "steps"),
+        validate_every=replace(total, value=total.value / 10) if total else Duration(max(2, size.steps // 10), "steps"),
         source="levelfield's own, untuned",
         assumed=("all",),
     )
@@ -311,12 +307,13 @@ def protocols(
     chosen: Sequence[str],
     size: Size | None = None,
     shares: tuple[float, float] = (SPT_SHARE, 1 - SPT_SHARE),
+    total: Duration | None = None,
 ) -> tuple[Protocol, ...]:
     """Returns the chosen protocols on a task, all within one budget. Raises UserError for an unknown one.
 
-    shares: of the budget, for self-pretraining and for what follows it.
+    shares: of the budget, for self-pretraining and for what follows it. total: as of `recipe`.
     """
-    shared = recipe(effort, size)
+    shared = recipe(effort, size, total)
     task = sized_task(name, effort)
     goal = default_objective(task)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels

@@ -11,10 +11,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Literal
 
 from levelfield.spec import MixerConfig, Task, UserError
+from levelfield.spec.errors import check_literals
 from levelfield.user import named
 
+Equal = Literal["steps", "flops"]
 MOST = {"seeds": 1_000, "steps": 100_000_000, "width": 65_536, "depth": 1_000, "batch": 1_000_000}
 
 
@@ -50,7 +53,8 @@ class Options:
 
     tasks, protocols, baselines: by their names, or tasks and mixers themselves; where empty, `efforts.TASKS`,
     `comparison.PROTOCOLS` and `comparison.BASELINES`. width is that of the user's model: baselines get the width with
-    as many parameters.
+    as many parameters. equal: what the budgets of all arms have in common, optimizer steps or FLOPs; with FLOPs, steps
+    are those that the user's model takes on sequences of the task's greatest length, and others get as many FLOPs.
     """
 
     tasks: tuple[str | Task, ...] = ()
@@ -62,8 +66,10 @@ class Options:
     depth: int | None = None
     lr: float | None = None
     batch: int | None = None
+    equal: Equal = "steps"
 
     def __post_init__(self) -> None:
+        check_literals(self)
         for name, most in MOST.items():
             given = getattr(self, name)
             whole = isinstance(given, int | Integral)  # NumPy's as well

@@ -23,18 +23,18 @@ def unequal_compute(tables: Iterable[Cells], anchor: Callable[[Arm], str] = lamb
     """Says of two arms of equal parameters how far the FLOPs of a step of training are apart, on the task and under the
     protocol where it is furthest; "" where it is less than TOLD times. anchor: as of `cells.unequal`.
 
-    All phases of an arm count together.
+    All phases of an arm count together. Arms that took the same FLOPs in all, in unequal numbers of steps, are equal.
     """
-    groups: dict[tuple[str, str], list[tuple[float, float, Arm]]] = {}
+    groups: dict[tuple[str, str], list[tuple[float, float, float, Arm]]] = {}
     for cell in (cell for of in tables for cell in of.cells):
         count, flops, steps = (cell.cost(key) or 0 for key in ("parameters", "flops", "steps"))
         if count and flops and steps:
-            groups.setdefault((cell.arm.task, cell.arm.protocol), []).append((flops / steps, count, cell.arm))
+            groups.setdefault((cell.arm.task, cell.arm.protocol), []).append((flops / steps, flops, count, cell.arm))
     pairs = [
         (more / less, (more, dearer), (less, cheaper))
         for arms in groups.values()
-        for (less, fewer, cheaper), (more, many, dearer) in permutations(arms, 2)
-        if max(fewer, many) < ALIKE * min(fewer, many)
+        for (less, low, fewer, cheaper), (more, high, many, dearer) in permutations(arms, 2)
+        if max(fewer, many) < ALIKE * min(fewer, many) and high > ALIKE * low
     ]
     times, (most, dearer), (least, cheaper) = max(pairs, key=lambda pair: pair[0], default=(0, NOBODY, NOBODY))
     if times < TOLD:

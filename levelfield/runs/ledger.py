@@ -4,6 +4,7 @@ Parameters, recurrent state, memory, kernels and the sums over phases are here; 
 
     parameters(net)                 # {"parameters": 804874, "parameters_trunk": 802304, "parameters_heads": 2570}
     trained(model, task)            # 804874, of a network that is built for it
+    step_flops(model, task, 32)     # 1.3e9, of the same network
     state_size(model, 2000)         # 8192, numbers for each sequence
 """
 
@@ -21,6 +22,7 @@ import torch
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
 from levelfield.ops.vendor import dispatch
+from levelfield.runs.flops import LONG, cost
 from levelfield.spec import Model, Task, UserError
 from levelfield.spec.memory import fitting
 
@@ -44,6 +46,19 @@ def trained(model: Model, task: Task) -> int:
     given = heads(default_objective(task), task)
     with fitting(f"{model.label} at width {model.width:,}"):
         return parameters(Network(model, task.input, given, mask_flag=False, seed=0))["parameters"]
+
+
+def step_flops(model: Model, task: Task, batch: int) -> float:
+    """Counts the FLOPs of a training step on the objective by which a task is scored, at its greatest length.
+
+    batch: examples of a step. Beyond LONG steps of a sequence it is an estimate, as a plan's is. Raises TooLarge where
+    the model does not fit.
+    """
+    objective = default_objective(task)
+    with fitting(f"{model.label} at width {model.width:,}"):
+        net = Network(model, task.input, heads(objective, task), mask_flag=False, seed=0)
+        each = cost(net, task.max_length, objective, task, most=LONG)
+    return each.fixed + batch * task.documents * each.each
 
 
 def state_size(model: Model, length: int) -> int | None:

@@ -155,7 +155,9 @@ def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here:
 def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Path) -> None:
     epochs = recipe(budget=Duration(2, "epochs"), batch=10)
     run = Run(ListOps(minimum=10, length=40, train=95), Model((Conv(3, hidden=8),), 1, 8), scratch(epochs), 0)
-    assert forecast.sequences(run, here) == 190
+    assert forecast.sequences(run, here, each=1e6) == 190
+    flops = replace(run, protocol=scratch(recipe(budget=Duration(95e6, "flops"), batch=10)))
+    assert forecast.sequences(flops, here, each=1e6) == 100, "of 95, in whole steps"
     assert plan.cost(run).total is None and (forecast.forecast(run, here, one_pass(run)).flops or 0) > 0
 
 

@@ -19,7 +19,7 @@ from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run, listing, load_study
 from levelfield.engine.restore import kinds, restore
 from levelfield.files import write_json
-from levelfield.presets import comparison, efforts
+from levelfield.presets import comparison
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
@@ -67,7 +67,7 @@ def started(
     options = Options(tuple(tasks), tuple(protocols), steps=steps, seeds=seeds)
     study = comparison.compare(load_user_mixer(mixer), options)
     runs = choose(study, "smoke")
-    sizes = efforts.shared("smoke", options.numbers)
+    sizes = comparison.shared("smoke", options)
     store.write_index(out, StudyIndex.of(study.name, "smoke", runs, sizes=sizes), adds=True)
     for run in runs:
         write_json(store.directory(out, run) / "spec.json", describe(run))

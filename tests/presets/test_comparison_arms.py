@@ -15,14 +15,16 @@ from levelfield import contract
 from levelfield.api import Choices
 from levelfield.cli.app import main
 from levelfield.data.audit.view import View
+from levelfield.engine import plan
 from levelfield.engine.find import Source
 from levelfield.files import check_name
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.longformer import Longformer
+from levelfield.mixers.s4 import S4
 from levelfield.objectives import Classify, Masked
 from levelfield.presets import arm_remarks, by_name, certified, comparison, efforts, unordered
-from levelfield.presets.options import Options
+from levelfield.presets.options import Equal, Options
 from levelfield.run import build_net
 from levelfield.runs.ledger import trained
 from levelfield.spec import Row, Run, UserError
@@ -283,3 +285,24 @@ def test_an_arm_of_which_every_seed_diverged_is_above_nobody() -> None:
     assert "in 1 of 1 comparisons" in some and "diverged" not in some
     below = [row | Row(status="diverged") for row in arm("mine", 20, 20.5, 21)]
     assert "is below the best baseline" in comparison.verdict("mine", [*others, *below])
+
+
+def test_arms_of_equal_flops_get_as_many_as_the_mixer_takes_for_its_steps() -> None:
+    """Within a step of each phase, and the three digits that a budget has."""
+
+    def flops(equal: Equal) -> dict[tuple[str, str], float]:
+        asked = Options(("recall",), ("scratch", "spt_masked"), ("linear",), steps=200, equal=equal)
+        runs = comparison.compare(S4(), asked).runs("smoke")
+        return {(run.model.label, run.protocol.name): plan.cost(run).total or 0.0 for run in runs}
+
+    by_steps, equal = flops("steps"), flops("flops")
+    assert len(by_steps) == 4 and max(by_steps.values()) > 1.2 * min(by_steps.values())
+    assert list(equal.values()) == pytest.approx([by_steps["s4", "scratch"]] * 4, rel=0.025)
+
+
+def test_other_flops_are_another_comparison_whose_runs_are_judged_apart() -> None:
+    equal = [Options(("recall",), equal=each) for each in ("steps", "flops")]
+    shared = [comparison.shared("smoke", options) for options in (*equal, Options())]
+    assert shared[0] == shared[2] != shared[1]
+    with pytest.raises(UserError, match="choose one of: steps, flops"):
+        Options(equal="tokens")  # pyright: ignore[reportArgumentType]

@@ -69,17 +69,18 @@ def test_unequal_flops_of_a_step_are_said_where_parameters_are_equal(tmp_path: P
     """Per step, as arms that stop by themselves take more or fewer; parameters that differ are told by themselves."""
     study, results = fixtures.gap()
 
-    def told(dearer: float, parameters: int = 100_000) -> list[str]:
+    def told(dearer: float, parameters: int = 100_000, steps: int = 100) -> list[str]:
         nonlocal results
         ledgers = {
             run: {**ledger, "parameters": 100_000, "steps": 50, "flops": 1e9}
-            | ({"parameters": parameters, "steps": 100, "flops": dearer} if "listops-conv-scratch" in run else {})
+            | ({"parameters": parameters, "steps": steps, "flops": dearer} if "listops-conv-scratch" in run else {})
             for run, ledger in results.ledgers.items()
         }
         results = replace(results, ledgers=ledgers)
         return [said for said in report.remarks(results) if said.startswith("Compute is not equal")]
 
     assert told(5.8e9) == told(24e9, parameters=120_000) == []
+    assert told(1e9, steps=4) == [], "as many in all, in fewer steps"
     (said,) = told(24e9, parameters=105_000)
     assert said == (
         "Compute is not equal at equal parameters: on listops (scratch), a step of conv takes 240 MFLOP, 12 times as "
