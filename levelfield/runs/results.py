@@ -31,7 +31,7 @@ class Done(TypedDict, total=False):
     probes: list[str]
 
 
-class Cost(TypedDict, total=False):
+class PhaseLedger(TypedDict, total=False):
     """What a phase or a whole run cost, as far as reports read it."""
 
     examples: int
@@ -44,7 +44,7 @@ class Cost(TypedDict, total=False):
     stopped: str
 
 
-class Ledger(Cost, total=False):
+class Ledger(PhaseLedger, total=False):
     """What `ledger.json` holds, as far as reports read it; `phases` are in the order of the protocol."""
 
     parameters: float
@@ -55,7 +55,7 @@ class Ledger(Cost, total=False):
     numerics: str
     torch: str
     claims: int
-    phases: Required[list[Cost]]
+    phases: Required[list[PhaseLedger]]
 
 
 class LogRecord(TypedDict, total=False):
