@@ -26,7 +26,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
-from levelfield.objectives.base import Part, lengths_apart
+from levelfield.objectives.base import BatchPart, lengths_apart
 from levelfield.rng import generator
 from levelfield.spec import Examples, Model, Run, Task
 from levelfield.studies.reach import study
@@ -85,7 +85,9 @@ def epoch_time(net: Network, task: Task, split: SplitOnDevice, chosen: tuple[Ord
     objective, real, start = default_objective(task), 0, time.process_time()
     for step in range(chosen[1]):
         batch = split.gather(chosen[0](step))
-        whole = Part(batch, objective.model_input(batch, task.input, generator(0, step)), [1.0] * len(objective.parts))
+        whole = BatchPart(
+            batch, objective.model_input(batch, task.input, generator(0, step)), [1.0] * len(objective.parts)
+        )
         for part in lengths_apart(whole, objective) if apart else [whole]:
             part_loss(net, part, objective, task.input).backward()
         real += int(batch.lengths.sum())

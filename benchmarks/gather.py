@@ -21,7 +21,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
-from levelfield.objectives.base import Part
+from levelfield.objectives.base import BatchPart
 from levelfield.rng import generator
 from levelfield.spec import Block, Examples, Model, Task
 from levelfield.tasks.copying import Copying
@@ -80,7 +80,7 @@ def case(name: str, task: Task, examples: Examples, model: Model, batch: int) ->
     def train(step: int) -> None:
         one = split.gather(order(0, step, batch=batch, count=len(split)))
         shown = objective.model_input(one, task.input, generator(0, step))
-        part_loss(net, Part(one, shown), objective, task.input).backward()
+        part_loss(net, BatchPart(one, shown), objective, task.input).backward()
 
     data, whole = least(gather), least(train)
     return {"case": name, "gather_ms": round(1e3 * data, 3), "step_ms": round(1e3 * whole, 1), "share": data / whole}

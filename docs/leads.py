@@ -20,7 +20,7 @@ from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
-from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, Asked, fifth
+from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, LengthScores, fifth
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
@@ -309,7 +309,7 @@ def _left(made: shown.Recall, kept: Mapping[str, Mapping[int, float]]) -> Iterat
 
 def _places(found: Answer) -> Iterator[str]:
     """Which fifth of the text is lost most, and for how many models two haystacks are further apart than the fall."""
-    asked = Asked.of(found.results.rows)
+    asked = LengthScores.of(found.results.rows)
     lowest: dict[str, list[str]] = {}
     for model in asked.learnt:
         parts = zip(("first", "middle", "last"), FIFTHS, strict=True)

@@ -73,7 +73,7 @@ def short(found: Answer) -> str:
     trained = certified_ranges.asked(found.results.rows)
     beyond = {model: trained[model][steps] for model, steps in free.items() if steps}
     twice, four = (
-        [m for m, scores in beyond.items() if median(certified_ranges.percent(scores[times * free[m]])) >= PASSES]
+        [m for m, scores in beyond.items() if median(certified_ranges.percents(scores[times * free[m]])) >= PASSES]
         for times in (2, 4)
     )
     far, farther = (words.listed(map(words.named, models)) for models in (twice, four))
@@ -133,7 +133,7 @@ def _rows(results: Results) -> Iterator[str]:
             cells.append(f"*{said}*" if seen.get(model, math.inf) <= apart else said)
         longest = reach_verdict.reach(by_range)
         further = (
-            [median(certified_ranges.percent(asked[model][longest][n * longest])) for n in (2, 4)] if longest else []
+            [median(certified_ranges.percents(asked[model][longest][n * longest])) for n in (2, 4)] if longest else []
         )
         ends = f"{longest:,}" if longest else "none", ", ".join(f"{value:.1f}" for value in further) or "–"
         yield f"| {named(model)} | {seen.get(model, 'all')} | {' | '.join((*cells, *ends))} |"

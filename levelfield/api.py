@@ -301,12 +301,12 @@ def audit(
     choices = _renamed("audit", places, Places.__annotations__)
     task = find_task(source) if isinstance(source, str) else source
     task = task.pinned() if isinstance(task, OwnData) else task
-    place = auditing.Place(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
+    folders = auditing.Folders(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
     choose(study, effort)  # or the reason why it cannot be audited
-    auditing.measure(task, effort, place, no_progress)
+    auditing.measure(task, effort, folders, no_progress)
     if not without_models:
-        _run_all(study, effort, place.runs, choices=choices)
-    rows = auditing.collect(task, effort, place)
+        _run_all(study, effort, folders.runs, choices=choices)
+    rows = auditing.collect(task, effort, folders)
     files = page.build(rows, Path(choices.get("report_dir", "report")) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

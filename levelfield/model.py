@@ -195,7 +195,7 @@ class ResidualBlock(nn.Module):
 
 
 @dataclass(frozen=True)
-class State:
+class CarriedState:
     """What a causal network has seen: how many steps, and the state that each layer carries of them."""
 
     steps: int
@@ -227,7 +227,7 @@ class Network(nn.Module):
         numerics: Numerics = PLAIN,
     ) -> None:
         super().__init__()
-        self.model, self.kinds, self.numerics = model, {h.name: h for h in heads}, numerics
+        self.model, self.head_specs, self.numerics = model, {h.name: h for h in heads}, numerics
         with seeded(seed, "encoder"):
             self.encoder = Encoder(spec, model, mask_flag)
         self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
@@ -271,7 +271,7 @@ class Network(nn.Module):
                 y = checkpoint(block, y, mask, use_reentrant=False) if again else block(y, mask)
             return y if self.norm is None else self.norm(y, mask)
 
-    def step(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: CarriedState | None) -> tuple[Tensor, CarriedState]:
         """Hidden states of the next n >= 1 steps of a causal model in eval mode, (B, n, D), and the state after them.
 
         x: (B, n) ids or (B, n, C) values without padding; state: None at the start. Steps may come in pieces of any
@@ -290,7 +290,7 @@ class Network(nn.Module):
                 assert isinstance(block, ResidualBlock)
                 y, kept = block.step(y, layer)
                 after.append(kept)
-            return y if self.norm is None else self.norm(y, None), State(start + x.shape[1], tuple(after))
+            return y if self.norm is None else self.norm(y, None), CarriedState(start + x.shape[1], tuple(after))
 
     def _check_length(self, length: int) -> None:
         bound = self.model.max_length
@@ -303,15 +303,15 @@ class Network(nn.Module):
         hidden_states: (B * documents, T, D), where the inputs of an example follow one another; mask: (B * documents,
         T) bool, or None.
         """
-        kind = self.kinds[name]
-        if kind.per == "step":
+        spec = self.head_specs[name]
+        if spec.per == "step":
             with _autocast(self.numerics, hidden_states.device):
                 return self.heads[name](hidden_states)
         pooled = pool(hidden_states, mask, self.model.pooling)
-        if kind.per == "decoded":
+        if spec.per == "decoded":
             return self.heads[name](pooled, hidden_states.shape[1])
-        pooled = pooled.unflatten(0, (-1, kind.documents))
-        if kind.documents == 2 and self.model.pair == "interaction":
+        pooled = pooled.unflatten(0, (-1, spec.documents))
+        if spec.documents == 2 and self.model.pair == "interaction":
             x, y = pooled.unbind(1)
             return self.heads[name](torch.cat([x, y, x * y, x - y], -1))
         return self.heads[name](pooled.flatten(1))

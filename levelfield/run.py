@@ -30,7 +30,7 @@ from levelfield.model import Network
 from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
 from levelfield.runs import rows as scored
-from levelfield.runs.claims import Claim
+from levelfield.runs.claims import Lease
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile
 from levelfield.runs.ledger import (
@@ -109,7 +109,7 @@ def execute(
     probes: Sequence[Probe] = (),
     *,
     tested: bool = True,
-    claim: Claim | None = None,
+    claim: Lease | None = None,
     group: Group = ALONE,
 ) -> None:
     """Does what is left of a run in its folder, then measures the probes that are not there yet.
@@ -202,7 +202,7 @@ class _Execution:
     data_root: Path
     device: torch.device
     tested: bool
-    claim: Claim | None  # None in all but the first process of a group
+    claim: Lease | None  # None in all but the first process of a group
     group: Group
     probes: Sequence[str]  # names of those that come after it
     notes: list[str] = field(default_factory=list)
@@ -356,7 +356,7 @@ class _Execution:
         return [scored.validation(self.run, objective, scores["val"], stopped)]
 
     def _write(
-        self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts, claim: Claim
+        self, net: Network, rows: Sequence[Row], test: SplitScores | None, costs: PhaseCosts, claim: Lease
     ) -> None:
         """Stages the description, weights and the score of every test example, unless this is a trial, then rows, log,
         ledger, and the file that says all is there; and makes them the results of the run, unless it has another

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from levelfield.data.batches import Batch, SplitOnDevice, batches_of
-from levelfield.objectives.base import Part, Trainable, lengths_apart, within
+from levelfield.objectives.base import BatchPart, Trainable, lengths_apart, within
 from levelfield.rng import generator, seeded
 from levelfield.spec.io_types import Input
 from levelfield.spec.model import ParamRule
@@ -46,7 +46,7 @@ class Rank:
     number: int = 0
     size: int = 1
 
-    def add_gradients(self, net: Network, plan: Plan, part: Part, last: bool) -> Tensor:
+    def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
         """Adds those of a part, and after the last one those of the other processes; returns the loss of the part."""
         loss = part_loss(net, part, plan.objective, plan.input)
         loss.backward()
@@ -224,7 +224,7 @@ def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[
             return
 
 
-def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[float]) -> list[Part]:
+def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[float]) -> list[BatchPart]:
     """Returns this process's parts of a batch, the sum of whose `part_loss` over all processes is the loss.
 
     All processes together have `plan.accumulate` times their number. The parts have as nearly equal numbers of examples
@@ -233,28 +233,28 @@ def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[fl
     that the batch was split. A process that no example is left for has the first one, which counts nothing. With
     `plan.by_length`, there is one for each length in each of these parts.
     """
-    whole = Part(batch, plan.objective.model_input(batch, plan.input, generator), shares)
+    whole = BatchPart(batch, plan.objective.model_input(batch, plan.input, generator), shares)
     parts = _split(whole, plan) if plan.accumulate * plan.rank.size > 1 else [whole]
     return [each for part in parts for each in lengths_apart(part, plan.objective)] if plan.by_length else parts
 
 
-def _split(whole: Part, plan: Plan) -> list[Part]:
+def _split(whole: BatchPart, plan: Plan) -> list[BatchPart]:
     """Returns the parts of this process, of those with nearly equal numbers of examples."""
     batch, shown, shares = whole
     totals = [each.counted(batch, shown) for each in plan.objective.parts]
     many, first = plan.accumulate * plan.rank.size, plan.rank.number * plan.accumulate
     ends = [len(batch.y) * part // many for part in range(many + 1)]
-    parts: list[Part] = []
+    parts: list[BatchPart] = []
     for start, stop in pairwise(ends[first : first + plan.accumulate + 1]):
         if start == stop:  # fewer examples than parts
             continue
         some, seen = batch.part(slice(start, stop)), shown.part(batch.sequences(slice(start, stop)))
-        parts.append(Part(some, seen, within(some, seen, totals, shares, plan.objective)))
+        parts.append(BatchPart(some, seen, within(some, seen, totals, shares, plan.objective)))
     one = slice(0, 1)
-    return parts or [Part(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
+    return parts or [BatchPart(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
 
 
-def part_loss(net: Network, part: Part, objective: Trainable, spec: Input) -> Tensor:
+def part_loss(net: Network, part: BatchPart, objective: Trainable, spec: Input) -> Tensor:
     """The loss, a scalar, of a part of a batch: its share of the mean over the whole."""
     hidden_states = net.hidden_states(part.shown.x, part.batch.mask, part.shown.masked)
     losses = []

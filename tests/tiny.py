@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 from levelfield.data.batches import Batch
 from levelfield.model import Network
-from levelfield.objectives.base import Part, Trainable
+from levelfield.objectives.base import BatchPart, Trainable
 from levelfield.spec import (
     Duration,
     Examples,
@@ -191,4 +191,4 @@ def training_loss(
     net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
 ) -> Tensor:
     """Returns the scalar that training minimises for a whole batch. shares: as of `Batches.share`; all 1 if empty."""
-    return part_loss(net, Part(batch, objective.model_input(batch, spec, generator), shares), objective, spec)
+    return part_loss(net, BatchPart(batch, objective.model_input(batch, spec, generator), shares), objective, spec)

@@ -67,16 +67,16 @@ def audited(
     from levelfield.run import pick_device
 
     pick_device(job.device)
-    place = auditing.Place(job.out, job.data)
+    folders = auditing.Folders(job.out, job.data)
     study = job.source.load()
     study.runs(job.effort)
     made(report_dir, "--report-dir")
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
     with data_commands.bars() as bar:
-        auditing.measure(task, job.effort, place, data_commands.shown(bar))
+        auditing.measure(task, job.effort, folders, data_commands.shown(bar))
     complete = without or train_commands.execute(job, study, placement, say, track=track)
-    rows = auditing.collect(task, job.effort, place)
-    write_rows(auditing.folder(task, job.effort, place) / "rows.jsonl", rows)
+    rows = auditing.collect(task, job.effort, folders)
+    write_rows(auditing.folder(task, job.effort, folders) / "rows.jsonl", rows)
     found = Reading.of(rows)
     for sentence in (words.lead(found), *words.details(found)):
         say(sentence)

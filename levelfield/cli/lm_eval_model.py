@@ -17,7 +17,7 @@ from typing import Any
 
 from levelfield.cli.ruler_command import Loaded, load
 from levelfield.cli.ruler_options import ModelChoice
-from levelfield.pretrained.likelihood import Asked, continued, encoded_pair, likelihood, start_ids
+from levelfield.pretrained.likelihood import GreedyRequest, continued, encoded_pair, likelihood, start_ids
 from levelfield.spec import UserError
 
 Request = Any
@@ -90,13 +90,13 @@ def rolled(loaded: Loaded, text: str) -> float:
     return total
 
 
-def asked_of(context: str, settings: Mapping[str, Any]) -> Asked:
+def asked_of(context: str, settings: Mapping[str, Any]) -> GreedyRequest:
     """Reads a request for text as lm_eval puts it. Raises UserError for one that is to be sampled."""
     if settings.get("do_sample") and settings.get("temperature", 1.0):
         raise UserError("Text is generated greedily here: leave out do_sample, or set temperature=0.")
     until = settings.get("until") or ()
     until = (until,) if isinstance(until, str) else tuple(each for each in until if each)
-    return Asked(context, until, int(settings.get("max_gen_toks", Asked.most)))
+    return GreedyRequest(context, until, int(settings.get("max_gen_toks", GreedyRequest.most)))
 
 
 def main() -> None:

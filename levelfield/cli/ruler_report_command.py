@@ -72,7 +72,7 @@ def part(pairing: Pairing, models: side_by_side.Models, folders: tuple[Path, Pat
     """Returns what the report shows of questions in common. models: what the two are called."""
     templates = pairing.templates[0] if len(set(pairing.templates)) == 1 else " and ".join(pairing.templates)
     questions = [
-        side_by_side.Question(
+        side_by_side.PairedQuestion(
             task=pair.first.task,
             length=pair.first.length,
             sample=pair.first.index,

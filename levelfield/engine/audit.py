@@ -1,8 +1,8 @@
 """Audits a dataset: states facts, scores rules, and joins both with the runs of the audit's study into rows.
 
-    measure(task, "minutes", place, progress)      # facts and rules; what is there already is not done again
+    measure(task, "minutes", folders, progress)    # facts and rules; what is there already is not done again
     ...                                            # then the runs of presets.audit.study(task)
-    rows = collect(task, "minutes", place)         # everything, with shares and intervals
+    rows = collect(task, "minutes", folders)       # everything, with shares and intervals
 
 What is measured here lies beside the runs, each part written when it is done, so that a killed audit continues:
 
@@ -53,16 +53,16 @@ FOLDER = "audits"
 DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
-class Place(NamedTuple):
+class Folders(NamedTuple):
     """The folders of runs and of prepared data."""
 
     runs: Path
     data: Path
 
 
-def folder(task: Task, effort: Effort, place: Place) -> Path:
+def folder(task: Task, effort: Effort, folders: Folders) -> Path:
     """Returns where the parts of an audit that are no runs lie."""
-    return place.runs / FOLDER / f"{task.name}-{digest((audit.seen(task, effort), shallow.VERSION))[:10]}"
+    return folders.runs / FOLDER / f"{task.name}-{digest((audit.seen(task, effort), shallow.VERSION))[:10]}"
 
 
 def report_name(task: Task, effort: Effort) -> str:
@@ -75,17 +75,19 @@ def report_name(task: Task, effort: Effort) -> str:
     return "-".join([audit.study(task).name, effort, *([] if usual and not task.reads else [digest(task)[:6]])])
 
 
-def measure(task: Task, effort: Effort, place: Place, progress: Progress) -> None:
+def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) -> None:
     """States the facts and scores the rules that are not there yet. Raises UserError where data or disk fail."""
-    base, where = audit.seen(task, effort), folder(task, effort, place)
+    base, where = audit.seen(task, effort), folder(task, effort, folders)
     with disk_errors(where, "--runs-dir"):
         where.mkdir(parents=True, exist_ok=True)
     if not (where / "facts.jsonl").exists():
         whole = task if task.archives or task.reads else base  # of what is generated, a part says as much
-        write_rows(where / "facts.jsonl", _facts(whole, prepared.load(whole, place.data, progress=progress), progress))
+        write_rows(
+            where / "facts.jsonl", _facts(whole, prepared.load(whole, folders.data, progress=progress), progress)
+        )
     rules = _probes(task)
     missing = [name for name in rules if not _rule(where, name).exists()]
-    splits = prepared.load(base, place.data, progress=progress) if missing else {}
+    splits = prepared.load(base, folders.data, progress=progress) if missing else {}
     for done, name in enumerate(missing):
         progress("rules", done, len(missing))
         answer = rules[name](base, splits)
@@ -121,18 +123,18 @@ def _own(task: Task) -> Iterator[Row]:
         yield DATA | Row(metric="unknown", split="test", value=float(task.unknown))
 
 
-def collect(task: Task, effort: Effort, place: Place) -> list[Row]:
+def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
     """Returns every row of an audit: facts, scores, shares with intervals.
 
     Raises UserError where no run has finished and there is no rule.
     """
-    base, where = audit.seen(task, effort), folder(task, effort, place)
-    splits = prepared.load(base, place.data)
-    arms = [*_models(audit.study(task).runs(effort), place.runs), *_rules(task, where)]
+    base, where = audit.seen(task, effort), folder(task, effort, folders)
+    splits = prepared.load(base, folders.data)
+    arms = [*_models(audit.study(task).runs(effort), folders.runs), *_rules(task, where)]
     if not arms:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
-    alike = alike_of(task, base, splits["test"], place)
+    alike = alike_of(task, base, splits["test"], folders)
     found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
     used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
     rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *_amount(alike), *found]
@@ -147,12 +149,12 @@ class Alike(NamedTuple):
     number: np.ndarray
 
 
-def alike_of(task: Task, base: Task, test: Examples, place: Place) -> Alike | None:
+def alike_of(task: Task, base: Task, test: Examples, folders: Folders) -> Alike | None:
     """Returns what makes scores of test examples alike: their groups or, where these tell more apart, equal inputs.
     None where no two have either in common, and the task has no groups."""
     test = (base.apart or {"test": test})["test"]
     inputs = Alike("inputs", np.unique(duplicates.hashed(test, test.documents), return_inverse=True)[1])
-    groups = groups_of(task, base, place)
+    groups = groups_of(task, base, folders)
     found = [inputs] if groups is None else [Alike("groups", groups), inputs]
     fewest = min(found, key=lambda each: equal_groups(each.number))
     return None if groups is None and inputs.number.max() + 1 == len(test) else fewest
@@ -164,12 +166,12 @@ def _amount(alike: Alike | None) -> Iterator[Row]:
         yield DATA | Row(metric=f"equal_{alike.kind}", split="test", value=equal_groups(alike.number))
 
 
-def groups_of(task: Task, base: Task, place: Place) -> np.ndarray | None:
+def groups_of(task: Task, base: Task, folders: Folders) -> np.ndarray | None:
     """Returns the number of the group of each test example that the audit has, (N,); None where rows have none."""
     groups = task.test_groups
     if groups is None or not isinstance(base, View):
         return groups
-    return groups[base.chosen(prepared.load(task, place.data)["test"], "test")]
+    return groups[base.chosen(prepared.load(task, folders.data)["test"], "test")]
 
 
 def _models(runs: Sequence[Run], out: Path) -> Iterator[Scored]:

@@ -29,7 +29,7 @@ from levelfield.data import prepared
 from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
 from levelfield.objectives import Trainable, default_objective
-from levelfield.objectives.base import Part
+from levelfield.objectives.base import BatchPart
 from levelfield.report.tables import duration, figures, si
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
@@ -158,7 +158,7 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
             kept.clear()
             shown = objective.model_input(batch, run.task.input, generator(0, "forecast"))
-            loss = part_loss(net, Part(batch, shown), objective, run.task.input)
+            loss = part_loss(net, BatchPart(batch, shown), objective, run.task.input)
         loss.backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from levelfield.files import disk_errors, refusal
 from levelfield.runs import store
-from levelfield.runs.claims import Claim, Lost, Stopped, claim
+from levelfield.runs.claims import Lease, Lost, Stopped, claim
 from levelfield.spec import UserError
 from levelfield.spec.memory import reason
 
@@ -132,7 +132,7 @@ def failure(error: Exception) -> str:
     return f"{reason(error)}\n{detail}"
 
 
-def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
+def attempt(where: Path, execute: Callable[[Lease], None]) -> tuple[str, str]:
     """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
 
     Whatever it raises is kept in the folder, unless another process has taken the unit over.
@@ -153,7 +153,7 @@ def attempt(where: Path, execute: Callable[[Claim], None]) -> tuple[str, str]:
         return "failed", str(refusal(error))
 
 
-def _executed(mine: Claim, execute: Callable[[Claim], None]) -> tuple[str, str]:
+def _executed(mine: Lease, execute: Callable[[Lease], None]) -> tuple[str, str]:
     try:
         execute(mine)
     except (Lost, Stopped):

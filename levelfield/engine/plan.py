@@ -84,7 +84,7 @@ def _all_differences(arms: Arms) -> dict[str, list[dict[str, Any]]]:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ArmCost:
     """The cost of one arm.
 
     flops: forward and backward of one example in its last phase, its share of a batch's fixed work and of padding
@@ -112,7 +112,7 @@ def example(task: Task, length: int | None = None) -> Examples:
     return Examples(x, offsets, y, documents=count, stepwise=stepwise)
 
 
-def cost(run: Run, root: Path | None = None) -> Cost:
+def cost(run: Run, root: Path | None = None) -> ArmCost:
     """Counts a run's network, or looks its counts up. root: the folder of prepared data, whose lengths are used where
     they are there. Raises UserError for a run that cannot work."""
     try:
@@ -125,7 +125,7 @@ def cost(run: Run, root: Path | None = None) -> Cost:
         raise UserError(f"{run.id} cannot take one example: {format_error(error)}") from error
 
 
-def _cost(run: Run, root: Path | None) -> Cost:
+def _cost(run: Run, root: Path | None) -> ArmCost:
     check(run)
     train = None if root is None else prepared_train(run.task, root)
     phases = run.protocol.phases
@@ -134,10 +134,10 @@ def _cost(run: Run, root: Path | None) -> Cost:
     counted = [_count(run.task, run.model, objective, known, again=again) for objective in objectives]
     size, costs = counted[-1]
     if not phases:
-        return Cost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
+        return ArmCost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
     meters = [_meter(costs, phase, train, run) for phase, (_, costs) in zip(phases, counted, strict=True)]
     last = meters[-1].per_step
-    return Cost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
+    return ArmCost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
 
 
 @cache
@@ -222,7 +222,7 @@ def lines(runs: Sequence[Run], done: int, title: str, root: Path | None = None) 
         yield from ("", told)
 
 
-def _table(found: Arms, costs: Mapping[Arm, Cost]) -> list[str]:
+def _table(found: Arms, costs: Mapping[Arm, ArmCost]) -> list[str]:
     rows = [("arm", "parameters", "per example", "of it useful", "run, at most", "phases", "seeds")]
     for arm, runs in found.items():
         spent = costs[arm]

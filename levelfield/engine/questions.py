@@ -34,12 +34,12 @@ from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.survey import ANATOMY
 from levelfield.ruler import RulerTask, Sample
 from levelfield.runs import store
-from levelfield.runs.claims import Claim, Stopped, stopping
+from levelfield.runs.claims import Lease, Stopped, stopping
 
 FOLDER = "shards"  # in the folder of a model's answers
 
 
-class Asked(NamedTuple):
+class QuestionFile(NamedTuple):
     """The content of a file of questions. folder: of the answers that are there already."""
 
     model: Named
@@ -97,12 +97,12 @@ class Job:
     def identity(self) -> tuple[object, ...]:
         return "questions", self.path.name
 
-    def asked(self) -> Asked:
+    def asked(self) -> QuestionFile:
         """Reads the file of questions. Raises UserError."""
         known = read_json(self.path)
         evaluations = tuple(Evaluation.restored(record) for record in known["evaluations"])
         blocks = {name: Block(*block) for name, block in known["blocks"].items()}
-        return Asked(Named.restored(known["model"]), evaluations, blocks, Path(known["folder"]))
+        return QuestionFile(Named.restored(known["model"]), evaluations, blocks, Path(known["folder"]))
 
     def order(self, units: Sequence[str], /) -> Order:
         return Order(self, units, self.path.name, self.finished, self.spread)
@@ -165,7 +165,7 @@ class Job:
 class Copy:
     """A copy of the model with the blocks that it may be asked: `jobs.Units`."""
 
-    def __init__(self, job: Job, asked: Asked) -> None:
+    def __init__(self, job: Job, asked: QuestionFile) -> None:
         self.job, self.asked = job, asked
         longest = max(length for each in asked.evaluations for length in each.lengths)
         self.loaded = asked.model.load(job.device, longest, job.copies)
@@ -192,7 +192,7 @@ class Copy:
     def attempt(self, unit: str) -> tuple[str, str]:
         return jobs.attempt(self.job.out / unit, lambda mine: self._answer(unit, mine))
 
-    def _answer(self, unit: str, mine: Claim) -> None:
+    def _answer(self, unit: str, mine: Lease) -> None:
         """Asks what is left of a block. Raises Stopped where this process is to end, and Lost."""
         where, block = self.job.out / unit, self.asked.blocks[unit]
         if store.complete(where):

@@ -24,14 +24,14 @@ from levelfield.engine.environment import environment
 from levelfield.engine.jobs import LOSSES, NO_PROGRESS
 from levelfield.files import read_text
 from levelfield.runs import claims, store
-from levelfield.runs.claims import Claim, Stopped
+from levelfield.runs.claims import Lease, Stopped
 from levelfield.spec import Run, UserError
 
 USUAL = "out of memory is the usual reason"
 POLL_S = 0.5
 
 
-def execute(run: Run, mine: Claim, *, words: tuple[str, str], threads: int) -> None:
+def execute(run: Run, mine: Lease, *, words: tuple[str, str], threads: int) -> None:
     """Executes a run that this process has claimed.
 
     words: what `member.py` is told, beside the number of the claim. threads: of each process. Raises UserError where

@@ -22,7 +22,7 @@ from levelfield.engine.find import Source, choose, matches
 from levelfield.engine.jobs import Order
 from levelfield.presets.options import Options
 from levelfield.runs import store
-from levelfield.runs.claims import Claim
+from levelfield.runs.claims import Lease
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
 
@@ -217,7 +217,7 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
 
     where = store.directory(job.out, run)
 
-    def train(mine: Claim) -> None:
+    def train(mine: Lease) -> None:
         if run.numerics.nproc > 1:
             torchrun.execute(run, mine, words=(job.to_json(), run.id), threads=job.threads)
         else:

@@ -46,7 +46,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Arm:
+class TunedArm:
     """Runs that differ in their seed alone, and what is tried for them: nothing where nothing is trained."""
 
     runs: tuple[Run, ...]
@@ -159,11 +159,11 @@ def _best(scores: list[float]) -> int:
     return max(range(len(scores)), key=scores.__getitem__)
 
 
-def _runs(found: list[Arm]) -> list[Run]:
+def _runs(found: list[TunedArm]) -> list[Run]:
     return [trial.run for arm in found for trial in arm.trials]
 
 
-def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[Arm]:
+def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[TunedArm]:
     """Returns the arms of a study, each with those of its runs that match as the study has them or as any trial would
     leave them; without trials where the effort is not tuned. Raises UserError where none matches."""
     search = study.search_at(effort)
@@ -172,12 +172,12 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
         if run.seed == SEED:
             raise UserError(f"Seed {SEED} is that of trials: take another for {run.id}.")
         grouped.setdefault(replace(run, seed=SEED).id, []).append(run)
-    found: list[Arm] = []
+    found: list[TunedArm] = []
     for runs in grouped.values():
         tried = _trials(runs[0], search) if search and runs[0].protocol.phases else ()
         own = tuple(r for r in runs if matches(r) or any(matches(each.recipe_of(r, len(tried))) for each in tried))
         if own:
-            found.append(Arm(own, tried))
+            found.append(TunedArm(own, tried))
     if grouped and not found:
         raise UserError(f"No arm of {study.name} is chosen: --filter takes patterns of its run ids.")
     return found

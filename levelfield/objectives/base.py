@@ -82,7 +82,7 @@ class Trainable(Objective):
         """The score of each example, (B,)."""
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Some examples of a batch, what the network sees of them, and what the mean loss of each objective counts."""
 
     batch: Batch
@@ -107,10 +107,12 @@ def within(
     ]
 
 
-def lengths_apart(part: Part, objective: Trainable) -> list[Part]:
+def lengths_apart(part: BatchPart, objective: Trainable) -> list[BatchPart]:
     """Returns a part for each length in a part, without padding."""
     batch, shown, shares = part
     if batch.mask is None:
         return [part]
     totals = [each.counted(batch, shown) for each in objective.parts]
-    return [Part(some, seen, within(some, seen, totals, shares, objective)) for some, seen in by_length(batch, shown)]
+    return [
+        BatchPart(some, seen, within(some, seen, totals, shares, objective)) for some, seen in by_length(batch, shown)
+    ]

@@ -22,7 +22,7 @@ def trained(run: Run, net: Network, device: str = "cpu") -> tuple[NativeModel, B
     Raises UserError where the run is no language model: it must be causal, have a head for the next symbol, and read
     bytes.
     """
-    spec, head = run.task.input, net.kinds.get("next")
+    spec, head = run.task.input, net.head_specs.get("next")
     if not run.model.causal or head is None:
         raise UserError(f"{run.id} does not predict the next symbol: name a run whose last phase is causal.")
     if not isinstance(spec, Tokens) or spec.symbols != BYTES:

@@ -1,7 +1,7 @@
 """Answers the three requests that evaluation harnesses make of a language model: scores of texts, and generated text.
 
     likelihood(model, tokenizer.encode("The sky is"), tokenizer.encode(" blue"))     # Likelihood(-2.3, greedy=True)
-    continued(model, tokenizer, [Asked("The sky is", until=("\n",), most=32)])       # [" blue."]
+    continued(model, tokenizer, [GreedyRequest("The sky is", until=("\n",), most=32)])       # [" blue."]
 
 A harness compares the scores of several choices, and sums them up for perplexity.
 """
@@ -28,7 +28,7 @@ class Likelihood(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class GreedyRequest:
     """A text to continue greedily, up to one of the texts `until`, or `most` tokens."""
 
     context: str
@@ -70,7 +70,7 @@ def start_ids(model: LanguageModel, tokenizer: Tokenizer) -> list[int]:
     return list(model.bos_ids) or list(tokenizer.encode("\n"))
 
 
-def continued(model: LanguageModel, tokenizer: Tokenizer, asked: Sequence[Asked]) -> list[str]:
+def continued(model: LanguageModel, tokenizer: Tokenizer, asked: Sequence[GreedyRequest]) -> list[str]:
     """Continues texts greedily, several at a time: the generated texts, without what they ended at.
 
     Where the model takes fewer tokens than a text and its budget have, the first ones of the text are left out. Raises

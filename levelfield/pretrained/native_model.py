@@ -16,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from levelfield.model import Network, State
+from levelfield.model import CarriedState, Network
 from levelfield.pretrained.language_model import LanguageModel
 
 OutputHead = Callable[[Tensor], Tensor]
@@ -73,16 +73,18 @@ class NativeModel(LanguageModel):
     def eos_ids(self) -> frozenset[int]:
         return self.eos
 
-    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, CarriedState]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             hidden, after = self.net.step(ids + self.id_offset, state)
             return self.head(hidden[:, -1] if last else hidden), after
 
-    def rows(self, state: State, index: Tensor) -> State:
-        return State(
+    def rows(self, state: CarriedState, index: Tensor) -> CarriedState:
+        return CarriedState(
             state.steps, tuple({k: v.index_select(0, index) for k, v in layer.items()} for layer in state.layers)
         )
 
-    def join(self, states: Sequence[State]) -> State:
+    def join(self, states: Sequence[CarriedState]) -> CarriedState:
         layers = zip(*(state.layers for state in states), strict=True)
-        return State(states[0].steps, tuple({k: torch.cat([s[k] for s in some]) for k in some[0]} for some in layers))
+        return CarriedState(
+            states[0].steps, tuple({k: torch.cat([s[k] for s in some]) for k in some[0]} for some in layers)
+        )

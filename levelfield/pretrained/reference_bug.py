@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from levelfield.mixers.attention import AttentionLayer
-from levelfield.model import State
+from levelfield.model import CarriedState
 from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.pretrained.language_model import LanguageModel
 from levelfield.pretrained.native_model import NativeModel
@@ -108,18 +108,18 @@ class WithReferenceBug(LanguageModel):
     def supports_mixed_lengths(self) -> bool:
         return False
 
-    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: Any, last: bool = True) -> tuple[Tensor, CarriedState]:
         return self.model.step(ids, state, last)
 
-    def rows(self, state: State, index: Tensor) -> State:
+    def rows(self, state: CarriedState, index: Tensor) -> CarriedState:
         return self.model.rows(state, index)
 
-    def join(self, states: Sequence[State]) -> State:
+    def join(self, states: Sequence[CarriedState]) -> CarriedState:
         return self.model.join(states)
 
-    def prompted(self, state: State) -> State:
+    def prompted(self, state: CarriedState) -> CarriedState:
         layers = []
         for block, kept in zip(self.model.net.blocks, state.layers, strict=True):
             mixer = block.get_submodule("mixer")
             layers.append(mixer.with_bug(kept, state.steps) if isinstance(mixer, CacheBugAttention) else kept)
-        return State(state.steps, tuple(layers))
+        return CarriedState(state.steps, tuple(layers))

@@ -60,7 +60,7 @@ def helped(model: Model) -> bool:
 
 def with_settings(net: Network, model: Model) -> Network:
     """Returns a copy of a network, in eval mode, whose mixers have the settings of `model`, of equal shapes."""
-    given, flag = tuple(net.kinds.values()), net.encoder.hidden is not None
+    given, flag = tuple(net.head_specs.values()), net.encoder.hidden is not None
     other = type(net)(model, net.encoder.spec, given, mask_flag=flag, seed=0, numerics=net.numerics)
     other.load_state_dict(net.state_dict())
     return other.to(next(net.parameters()).device).eval()

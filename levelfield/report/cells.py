@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -25,6 +25,7 @@ from typing import Any
 from levelfield.report.arms import Arm, differences
 from levelfield.report.links import marked
 from levelfield.report.stats import SHARE, Summary, bounds, independent, summarise
+from levelfield.runs.names import names_in
 from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 from levelfield.spec.study import GUESSES, guessed
@@ -180,7 +181,7 @@ def is_score(row: Row) -> bool:
 def arms_of(results: Results) -> dict[str, Arm]:
     """Run id -> arm, for planned and measured runs alike; runs that share all names get a `variant`."""
     tasks = tuple(dict.fromkeys(row.get("task", "") for row in results.rows))
-    named = {run: _named(run, spec, tasks) for run, spec in results.specs.items()}
+    named = {run: Arm(*names_in(run, spec, tasks)) for run, spec in results.specs.items()}
     for row in (row for row in results.rows if not is_baseline(row)):
         arm = Arm(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
         if row.get("at"):  # a probe may name what it draws, such as conv for conv5 and conv9 alike
@@ -194,14 +195,6 @@ def arms_of(results: Results) -> dict[str, Arm]:
         for run, variant in _variants({r: results.specs[r] for r in runs if r in results.specs}).items():
             named[run] = Arm(arm.task, arm.model, arm.protocol, variant)
     return named
-
-
-def _named(run: str, spec: Mapping[str, Any], tasks: Sequence[str]) -> Arm:
-    """The names of a planned run, from its id `task-model-protocol-seed-hash`, which may hold hyphens in any name."""
-    protocol = spec["protocol"]["name"]
-    names = run.rsplit("-", 1)[0].removesuffix(f"-{protocol}-{spec['seed']}")
-    task = max((t for t in tasks if names.startswith(f"{t}-")), key=len, default=names.split("-", 1)[0])
-    return Arm(task, names.removeprefix(f"{task}-"), protocol)
 
 
 def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

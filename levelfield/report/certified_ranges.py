@@ -23,6 +23,7 @@ from levelfield.report.against_printed import pairs
 from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure
 from levelfield.spec import Row
+from levelfield.spec.study import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +58,9 @@ def seen_by(rows: Sequence[Row]) -> dict[str, int]:
     return {row.get("model", ""): round(row.get("value", 0)) for row in named}
 
 
-def percent(rows: Sequence[Row]) -> list[float]:
+def percents(rows: Sequence[Row]) -> list[float]:
     """Returns the scores of rows in percent."""
-    return [100 * row.get("value", math.nan) for row in rows]
+    return [percent(row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def trained(rows: Sequence[Row], named: Callable[[str], str] = str) -> Figure | 
     def draw(axes: Axes, model: str) -> None:
         colour, medians = WINDOW if model in fields else SEES_ALL, {}
         for apart, by_asked in sorted(found[model].items()):
-            seeds = percent(by_asked[apart])
+            seeds = percents(by_asked[apart])
             medians[apart], url = median(seeds), style.url(common_anchor(by_asked[apart]))
             axes.plot([apart] * len(seeds), seeds, "o", color=colour, markersize=5, alpha=0.55, mec="none", url=url)
         axes.plot(list(medians), list(medians.values()), color=colour)
@@ -113,7 +114,7 @@ def beyond(rows: Sequence[Row], named: Callable[[str], str] = str) -> Figure | N
 
     def draw(axes: Axes, model: str) -> None:
         for apart, by_asked in sorted(found[model].items()):
-            medians, look = {far: median(percent(by_asked[far])) for far in sorted(by_asked)}, looks[apart]
+            medians, look = {far: median(percents(by_asked[far])) for far in sorted(by_asked)}, looks[apart]
             axes.plot(list(medians), list(medians.values()), color=look["color"])
             for far, value in medians.items():
                 axes.plot(far, value, url=style.url(common_anchor(by_asked[far])), markersize=4.5, **look)

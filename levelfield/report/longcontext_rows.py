@@ -19,7 +19,7 @@ from levelfield.report.against_printed import pairs
 from levelfield.report.effective_length import Cells
 from levelfield.report.group_curves import Anchors, Panel
 from levelfield.report.links import back, marked, slug
-from levelfield.report.plain_lists import Place, PlainIndex, PlainList, anchor_of, list_of
+from levelfield.report.plain_lists import ListLine, PlainIndex, PlainList, anchor_of, list_of
 from levelfield.report.tables import Link
 from levelfield.spec import Row
 
@@ -45,13 +45,13 @@ def _rank(row: Row) -> tuple[bool, bool]:
     return row.get("protocol") == "none", set(pairs(row.get("at", ""))) != {"length"}
 
 
-def _place(part: str, row: Row) -> Place:
+def _place(part: str, row: Row) -> ListLine:
     metric, task, at = row.get("metric", ""), row.get("task", ""), row.get("at", "")
     if row.get("protocol") == "none":
-        return Place((part, row.get("model", "")), (task, at))
+        return ListLine((part, row.get("model", "")), (task, at))
     if metric in (THINKING, WITHHELD, ENDED):
-        return Place((part, metric), (task, at))
-    return Place((part, task), ("" if metric == "accuracy" else metric, at))
+        return ListLine((part, metric), (task, at))
+    return ListLine((part, task), ("" if metric == "accuracy" else metric, at))
 
 
 def led(cells: Sequence[Row | None], named: bool = False) -> Link:

@@ -1,6 +1,6 @@
 """Lists the rows behind a page whose numbers are rows themselves, such as the page of an audit: a line for each row.
 
-    index = PlainIndex.of([(Place((row["model"],), (row["metric"],)), row) for row in rows])
+    index = PlainIndex.of([(ListLine((row["model"],), (row["metric"],)), row) for row in rows])
     index.rows[0]["anchor"]               # "rows-s4-share": the line of this row, to which its number leads
     index.lists["s4",].anchor             # "rows-s4": the list of all that was measured of s4
     section(index.lists.values(), reading="A number leads to ...", tables=[scores])
@@ -37,7 +37,7 @@ HEADS = {
 NUMBERS = ("value", "low", "high", "stderr", "n")
 
 
-class Place(NamedTuple):
+class ListLine(NamedTuple):
     """The list to which a row belongs, and what its line there is called: (("s4",), ("share",))."""
 
     list: tuple[str, ...]
@@ -65,7 +65,7 @@ class PlainIndex:
     rows: Sequence[Row]
 
     @classmethod
-    def of(cls, placed: Sequence[tuple[Place, Row]], lines: int = LINES) -> PlainIndex:
+    def of(cls, placed: Sequence[tuple[ListLine, Row]], lines: int = LINES) -> PlainIndex:
         """Returns the lists in the order in which their first rows come. lines: about how many all lists may show, of
         which each has the same share."""
         names, found = Names(), dict[tuple[str, ...], list[Row]]()

@@ -21,6 +21,7 @@ from levelfield.report.cells import Cell, Cells, is_baseline, is_score, row_valu
 from levelfield.report.links import slug
 from levelfield.runs.results import Results
 from levelfield.spec import Row
+from levelfield.spec.study import percent
 
 
 class Place(NamedTuple):
@@ -102,7 +103,7 @@ class RowIndex:
     def _scores(self) -> Mapping[str, list[float]]:
         found: dict[str, dict[str, float]] = {}
         for row in self.rows:
-            value = 100 * row.get("value", math.nan)
+            value = percent(row)
             if row.get("anchor") and row.get("split", "test") == "test" and math.isfinite(value):
                 found.setdefault(str(row.get("anchor")), {}).setdefault(
                     row.get("run", "") or row.get("model", ""), value

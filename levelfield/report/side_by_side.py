@@ -47,7 +47,7 @@ BEHIND = (
 AVERAGE = "average"
 
 
-class Question(NamedTuple):
+class PairedQuestion(NamedTuple):
     """A question that both models were asked. scores: match, from 0 to 1; depth: "" without exactly one needle."""
 
     task: str
@@ -70,14 +70,14 @@ class Part:
 
     name: str
     variant: str
-    questions: Sequence[Question]
+    questions: Sequence[PairedQuestion]
     notes: Sequence[str] = ()
 
     @cached_property
-    def cells(self) -> dict[int, dict[str, list[Question]]]:
+    def cells(self) -> dict[int, dict[str, list[PairedQuestion]]]:
         """The questions by length and task, lengths in order, RULER's tasks first and in its order."""
         order = {task: place for place, task in enumerate(TASKS)}
-        found: dict[int, dict[str, list[Question]]] = {}
+        found: dict[int, dict[str, list[PairedQuestion]]] = {}
         for one in sorted(self.questions, key=lambda q: (q.length, order.get(q.task, len(TASKS)))):
             found.setdefault(one.length, {}).setdefault(one.task, []).append(one)
         return found
@@ -283,7 +283,7 @@ def _list(models: Models, part: Part, task: str) -> str:
     return list_html(anchor, f"{part.name}: {task}{averaged}", inside)
 
 
-def _cells(part: Part, task: str, length: int) -> list[list[Question]]:
+def _cells(part: Part, task: str, length: int) -> list[list[PairedQuestion]]:
     """Returns the questions of a task, or of each that is averaged."""
     return [part.cells[length][each] for each in (part.averaged if task == AVERAGE else [task])]
 

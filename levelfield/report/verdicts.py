@@ -36,7 +36,7 @@ from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
 from levelfield.runs.hits import hits_of
 from levelfield.spec import Row
-from levelfield.spec.study import AT_CAP, GUESSES, SHARES
+from levelfield.spec.study import AT_CAP, GUESSES, SHARES, percent
 
 EXPLAINED = ("r2",)
 CLOSE = 5.0
@@ -83,11 +83,11 @@ def scores(rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES)
 def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     """Returns the scores of one arm; the noise of its test examples is that of the smallest test."""
     rows = sorted(rows, key=lambda row: row.get("seed", 0))
-    values = tuple(100 * row.get("value", 0.0) for row in rows)
+    values = tuple(map(percent, rows))
     told = {row["seed"] for row in rows if "seed" in row}
     made = Seeds(values, numbers=tuple(sorted(told)) if len(told) == len(rows) else (), anchor=common_anchor(rows))
     if metrics != SHARES:
-        stderr = max((100 * row.get("stderr", 0.0) for row in rows), default=0.0)
+        stderr = max((percent(row, "stderr") for row in rows if "stderr" in row), default=0.0)
         return replace(made, stderr=stderr or None)
     examples = min((n for row in rows if (n := independent(row))), default=None)
     return replace(made, examples=examples, right=Right.of([hits_of(row) for row in rows]))
@@ -111,7 +111,9 @@ def _rules(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, list[Rule]]
         if _test(row, metrics) and not row.get("at") and row.get("protocol") == "none":
             name = row.get("model", "")
             examples = None if name in GUESSES or metrics != SHARES else independent(row)
-            score = Seeds((100 * row.get("value", 0.0),), examples, trained=False, anchor=common_anchor([row]))
+            score = Seeds(
+                (percent(row) if "value" in row else 0.0,), examples, trained=False, anchor=common_anchor([row])
+            )
             found.setdefault(row.get("task", ""), {}).setdefault(name, Rule(name, score))
     return {task: list(rules.values()) for task, rules in found.items()}
 

@@ -22,7 +22,7 @@ QUESTION = re.compile(r"\n(?=What (?:is|are) |Question: |Operation: )")
 LETTERS, END = 300, 4000  # of a question; of the end of a prompt that is searched for one
 
 
-class Part(Protocol):
+class PromptPart(Protocol):
     """Part of a prompt whose text is written only when asked for."""
 
     def text(self) -> str: ...
@@ -48,7 +48,7 @@ class Sample:
     tokenizer: str
     seed: int
     slices: tuple[tuple[str, str | int | float], ...] = ()  # more columns: haystack, key, value, documents, ...
-    parts: tuple[str | Part, ...] = field(default=(), repr=False)
+    parts: tuple[str | PromptPart, ...] = field(default=(), repr=False)
 
     @cached_property
     def text(self) -> str:

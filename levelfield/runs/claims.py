@@ -147,8 +147,8 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-class Claim:
-    """The claim of one process, and of those that it starts, on a run, with its heartbeat in a thread."""
+class Lease:
+    """What `claim` gives one process, and those that it starts, on a run, with its heartbeat in a thread."""
 
     def __init__(self, disk: Folder, owner: Owner, number: int, beat_s: float) -> None:
         self.disk, self.owner, self.number, self.beat_s = disk, owner, number, beat_s
@@ -254,7 +254,7 @@ def ended(owner: Owner) -> bool:
 
 
 @contextmanager
-def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -> Iterator[Claim | None]:
+def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -> Iterator[Lease | None]:
     """Yields the claim on a run, whose folder is made, or None where another process has it.
 
     beat_s, deadline_s: seconds between heartbeats, and without one until others take over. Raises UserError where the
@@ -268,7 +268,7 @@ def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -
     if not number:
         yield None
         return
-    held = Claim(disk, owner, number, beat_s)
+    held = Lease(disk, owner, number, beat_s)
     try:
         yield held
     finally:
@@ -276,7 +276,7 @@ def claim(where: Path, beat_s: float = BEAT_S, deadline_s: float = DEADLINE_S) -
 
 
 @contextmanager
-def shared(where: Path, number: int) -> Iterator[Claim]:
+def shared(where: Path, number: int) -> Iterator[Lease]:
     """Yields the claim of that number, which the process that started this one has, and gives back.
 
     Raises Lost where another owner has the run.
@@ -284,7 +284,7 @@ def shared(where: Path, number: int) -> Iterator[Claim]:
     disk = Folder(where)
     if (entry := disk.read(number)) is None:
         raise Lost(f"{where} is complete.")
-    held = Claim(disk, entry.owner, number, BEAT_S)
+    held = Lease(disk, entry.owner, number, BEAT_S)
     try:
         held.look()
         yield held
@@ -293,7 +293,7 @@ def shared(where: Path, number: int) -> Iterator[Claim]:
 
 
 @contextmanager
-def claimed(where: Path, given: Claim | None = None, here: bool = True) -> Iterator[Claim | None]:
+def claimed(where: Path, given: Lease | None = None, here: bool = True) -> Iterator[Lease | None]:
     """Yields the claim that is given, or one for the block, or None where the run is not claimed here.
 
     Raises UserError where another process has the run.

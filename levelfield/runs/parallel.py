@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from levelfield.model import Network
 from levelfield.objectives import Trainable
-from levelfield.objectives.base import Part
+from levelfield.objectives.base import BatchPart
 from levelfield.spec import Input
 from levelfield.train import Plan, Rank, part_loss, sound
 
@@ -30,7 +30,7 @@ class Loss(nn.Module):
         super().__init__()
         self.net, self.objective, self.spec = net, objective, spec
 
-    def forward(self, part: Part) -> Tensor:
+    def forward(self, part: BatchPart) -> Tensor:
         return part_loss(self.net, part, self.objective, self.spec)
 
 
@@ -68,7 +68,7 @@ class DataParallel(Rank):
         shared.register_comm_hook(None, lambda _, bucket: _added(bucket.buffer()))
         return DataParallel(distributed.get_rank(), distributed.get_world_size(), shared)
 
-    def add_gradients(self, net: Network, plan: Plan, part: Part, last: bool) -> Tensor:
+    def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
         assert self.shared is not None
         with nullcontext() if last else self.shared.no_sync():
             loss = self.shared(part)

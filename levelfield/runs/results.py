@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Required, TypedDict
 
 from levelfield.runs.hits import Hits, with_hits
+from levelfield.runs.names import names_in, without_hash
 from levelfield.spec import Row, Run, Task, describe, digest
 
 
@@ -31,7 +32,7 @@ class Done(TypedDict, total=False):
     probes: list[str]
 
 
-class Cost(TypedDict, total=False):
+class PhaseLedger(TypedDict, total=False):
     """What a phase or a whole run cost, as far as reports read it."""
 
     examples: int
@@ -44,7 +45,7 @@ class Cost(TypedDict, total=False):
     stopped: str
 
 
-class Ledger(Cost, total=False):
+class Ledger(PhaseLedger, total=False):
     """What `ledger.json` holds, as far as reports read it; `phases` are in the order of the protocol."""
 
     parameters: float
@@ -55,7 +56,7 @@ class Ledger(Cost, total=False):
     numerics: str
     torch: str
     claims: int
-    phases: Required[list[Cost]]
+    phases: Required[list[PhaseLedger]]
 
 
 class LogRecord(TypedDict, total=False):
@@ -185,22 +186,18 @@ class StudyIndex:
         """Returns the index with the runs of an earlier one that it does not replace, and with their trials."""
         if earlier is None or (self.sizes and earlier.sizes != self.sizes):
             return self
-        again = {_without_hash(run_id): run_id for run_id in self.runs}
+        again = {without_hash(run_id): run_id for run_id in self.runs}
         stale = {name for name, was in earlier.shared.items() if self.shared.get(name, was) != was}
         changed: list[Any] = []
         for run_id, spec in earlier.runs.items():
-            task = max((name for name in earlier.shared if run_id.startswith(f"{name}-")), key=len, default="")
-            other = again.get(_without_hash(run_id), run_id) != run_id or task in stale
+            task = names_in(run_id, spec, earlier.shared).task
+            other = again.get(without_hash(run_id), run_id) != run_id or task in stale
             if other and spec["task"] not in changed:
                 changed.append(spec["task"])
         kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
         runs, tuned = {**kept, **self.runs}, {trial["arm"] for trial in self.trials}
         tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
         return replace(self, runs=runs, trials=[*tried, *self.trials], shared={**earlier.shared, **self.shared})
-
-
-def _without_hash(run_id: str) -> str:
-    return run_id.rpartition("-")[0]
 
 
 def shared_values() -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from levelfield.model import Network
 from levelfield.objectives import Trainable
-from levelfield.objectives.base import Part
+from levelfield.objectives.base import BatchPart
 from levelfield.runs.parallel import Loss, added, alike
 from levelfield.spec import Input, UserError
 from levelfield.train import Plan, Rank, sound
@@ -54,7 +54,7 @@ class Sharded(Rank):
             wrapped.set_force_sum_reduction_for_comms(True)
         return Sharded(number, size, loss)
 
-    def add_gradients(self, net: Network, plan: Plan, part: Part, last: bool) -> Tensor:
+    def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
         """Adds those of a part. They are added up over all processes after every part, for shares take less memory."""
         assert self.loss is not None
         loss = self.loss(part)

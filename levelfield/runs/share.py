@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, remedy, write_json, write_text
 from levelfield.runs import store
 from levelfield.runs.claims import claimed
+from levelfield.runs.names import without_hash
 from levelfield.runs.results import Described
 from levelfield.spec import Row, UserError
 from levelfield.spec.contents import checksum
@@ -158,7 +159,7 @@ def _foreign(folder: Path, name: str, files: Mapping[str, str]) -> str | None:
     spec: Any = read_json(folder / store.SPEC, "get the folder again")
     try:
         seed, model, protocol = f"-{spec['seed']}", spec["model"].get("name"), spec["protocol"]["name"]
-        names = name.rpartition("-")[0]
+        names = without_hash(name)
         if not names.endswith(seed):
             return f"{store.SPEC} has the seed {spec['seed']}"
         if not names.removesuffix(seed).endswith(f"-{model}-{protocol}" if model else f"-{protocol}"):

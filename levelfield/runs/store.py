@@ -48,6 +48,7 @@ from levelfield.files import (
 )
 from levelfield.runs import lease, sound
 from levelfield.runs.hits import Hits
+from levelfield.runs.names import arm_of
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
 from levelfield.spec.contents import checksum
@@ -229,11 +230,6 @@ def _earlier(path: Path) -> StudyIndex | None:
         return None
 
 
-def _arm(run_id: str) -> str:
-    """Returns task, model and protocol of an id `task-model-protocol-seed-hash`."""
-    return run_id.rsplit("-", 2)[0]
-
-
 def read_index(path: Path) -> StudyIndex:
     """Returns what `write_index` wrote. Raises UserError where it is damaged."""
     advice = "remove it and run the study again, which keeps what is done"
@@ -324,9 +320,9 @@ def without_unbegun(results: Results, out: Path) -> Results:
 
     An arm that was begun keeps all its seeds: one that is missing counts as not finished.
     """
-    kept = {_arm(run_id) for run_id in results.specs if (out / run_id).is_dir()}
-    arms = dict.fromkeys(_arm(run_id) for run_id in results.specs)
-    specs = {run_id: spec for run_id, spec in results.specs.items() if _arm(run_id) in kept}
+    kept = {arm_of(run_id) for run_id in results.specs if (out / run_id).is_dir()}
+    arms = dict.fromkeys(arm_of(run_id) for run_id in results.specs)
+    specs = {run_id: spec for run_id, spec in results.specs.items() if arm_of(run_id) in kept}
     return replace(results, specs=specs, unbegun=[arm for arm in arms if arm not in kept])
 
 

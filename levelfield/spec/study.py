@@ -68,6 +68,14 @@ def unit_of(metric: str) -> str:
     return "fraction" if metric in SHARES else ""
 
 
+def percent(row: Row, key: Literal["value", "stderr"] = "value") -> float:
+    """Returns a share of 1 in percent, whichever of the two its unit is: runs give fractions, language models percent.
+
+    It is nan where the row has no such number.
+    """
+    return 100 / _WHOLE.get(row.get("unit", "fraction"), 1.0) * row.get(key, math.nan)
+
+
 def guessed(share: float, floor: float, examples: float) -> bool:
     """Returns whether a share, from 0 to 1, is no better than guessing: within two binomial standard errors of a floor.
 

@@ -1,6 +1,6 @@
 """Holds what is asked of models that are trained here at one length and read at others: huang2024, section 5.
 
-    asked = Asked.of(rows)
+    asked = LengthScores.of(rows)
     judged(falls(asked))                   # who loses more than half beyond the training length, in some haystack
     judged(middles(asked, beyond=True))    # whose scores are lower in the middle of the text than at either end
     judged(haystacks(asked))               # for whom the haystack matters more than the length
@@ -32,14 +32,14 @@ FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tent
 
 
 @dataclass(frozen=True)
-class Asked:
+class LengthScores:
     """Scores by length, depth and haystack. trained: the training length; 0 where no length is known."""
 
     table: Table
     trained: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Asked:
+    def of(cls, rows: Sequence[Row]) -> LengthScores:
         """Takes the second of the lengths asked as that of training: they begin at its half."""
         table = Table.of(rows, "length")
         lengths = sorted({int(key.place) for key in table.cells if key.place.isdigit()})
@@ -102,7 +102,7 @@ def together(asked: Mapping[K, Contrast]) -> dict[K, Contrast]:
     return dict(zip(asked, alike([*asked.values()]), strict=True))
 
 
-def falls(asked: Asked) -> dict[str, Claim]:
+def falls(asked: LengthScores) -> dict[str, Claim]:
     """Asks of each model whether, in some haystack, it loses more than half at twice the training length, and at the
     longest one that was asked."""
     made = {}
@@ -114,7 +114,7 @@ def falls(asked: Asked) -> dict[str, Claim]:
     return made
 
 
-def told_falls(asked: Asked, findings: Sequence[Finding], word: str = "haystack") -> str:
+def told_falls(asked: LengthScores, findings: Sequence[Finding], word: str = "haystack") -> str:
     """Tells in a first line how many models fall, and then, a line for each multiple, which; numbers are left out.
 
     word: what the task calls a haystack."""
@@ -133,7 +133,7 @@ def told_falls(asked: Asked, findings: Sequence[Finding], word: str = "haystack"
     return "\n".join([f"{head[0].upper()}{head[1:]}.", *lines])
 
 
-def _fall(asked: Asked, model: str, length: int, losses: Mapping[str, Contrast]) -> Claim:
+def _fall(asked: LengthScores, model: str, length: int, losses: Mapping[str, Contrast]) -> Claim:
     if not losses:
         return Claim(None, f"{model} was not asked at {asked.trained} and {length} steps.")
     worst = max(losses, key=lambda haystack: losses[haystack].value)
@@ -144,7 +144,7 @@ def _fall(asked: Asked, model: str, length: int, losses: Mapping[str, Contrast])
     return Claim(some([*losses.values()]), facts)
 
 
-def middles(asked: Asked, *, beyond: bool) -> dict[str, Claim]:
+def middles(asked: LengthScores, *, beyond: bool) -> dict[str, Claim]:
     """Asks of each model whether the middle fifth of the text is MIDDLE points below the first and below the last.
 
     beyond: over the lengths beyond that of training (huang2024, table 3), not at that one (table 2). Empty where rows
@@ -166,7 +166,7 @@ def middles(asked: Asked, *, beyond: bool) -> dict[str, Claim]:
     }
 
 
-def fifth(asked: Asked, model: str, lengths: Sequence[int], tenths: Sequence[int]) -> Seeds | None:
+def fifth(asked: LengthScores, model: str, lengths: Sequence[int], tenths: Sequence[int]) -> Seeds | None:
     """The share found among all needles of some lengths and tenths of the text; None where there are none."""
     cells = [cell for n in lengths for tenth in tenths if (cell := asked.cell(model, n, f",depth={tenth}"))]
     if not cells:
@@ -194,7 +194,7 @@ def lost(first: Seeds, middle: Seeds, last: Seeds) -> Question:
     return Every(tuple(difference(end, middle, MIDDLE) for end in (first, last)))
 
 
-def haystacks(asked: Asked, word: str = "haystack") -> dict[str, Claim]:
+def haystacks(asked: LengthScores, word: str = "haystack") -> dict[str, Claim]:
     """Asks of each model whether the haystack matters more than the length: whether needles beyond the training length
     in some haystack are found more often than at that length in another. Empty of a single haystack.
 
@@ -259,7 +259,7 @@ def _mean(cells: Sequence[Seeds]) -> tuple[tuple[float, Seeds], ...]:
     return tuple((1 / len(cells), cell) for cell in cells)
 
 
-def _names(asked: Asked) -> str:
+def _names(asked: LengthScores) -> str:
     lengths = [str(length) for length in asked.farther]
     return f"at {', '.join(lengths[:-1])} and {lengths[-1]} steps" if len(lengths) > 1 else f"at {lengths[0]} steps"
 
@@ -272,7 +272,7 @@ def _unlearnt(model: str) -> Claim:
     return Claim(None, f"{model} has not learnt the task.")
 
 
-def farther(asked: Asked) -> str:
+def farther(asked: LengthScores) -> str:
     """Describes, haystack by haystack, who loses more than half from which length on; no answers."""
     learnt = set(asked.learnt)
     seen = {

@@ -17,7 +17,7 @@ from levelfield.probes.depths import Depths
 from levelfield.report.verdicts import Finding, capped, judged
 from levelfield.spec import UNTUNED, Duration, Effort, Probe, Recipe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
-from levelfield.studies._huang2024_beyond import Asked, brief, falls, farther, haystacks, told_falls
+from levelfield.studies._huang2024_beyond import LengthScores, brief, falls, farther, haystacks, told_falls
 
 NAME = "frequent_word"
 FACTORS = (0.5, 1, 2, 4, 8, needles.FARTHEST)  # of the training length, asked by the probe
@@ -49,7 +49,7 @@ def probes(run: Run) -> Sequence[Probe]:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and if the layout matters more than the length."""
-    asked = Asked.of(rows)
+    asked = LengthScores.of(rows)
     if not asked.learnt:
         return asked.unlearnt
     fallen, more = judged(falls(asked)), judged(haystacks(asked, "layout"))
@@ -59,7 +59,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Two families of questions: who loses more than half beyond the training length, and what matters more."""
-    asked = Asked.of(rows)
+    asked = LengthScores.of(rows)
     return judged(falls(asked)) + judged(haystacks(asked, "layout"))
 
 

@@ -20,7 +20,7 @@ from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, capped, judged
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
-from levelfield.studies._huang2024_beyond import Asked, brief, falls, farther, haystacks, middles, told_falls
+from levelfield.studies._huang2024_beyond import LengthScores, brief, falls, farther, haystacks, middles, told_falls
 
 NAME = "needle"
 FAR = 4  # times the training length, where remedies are compared
@@ -41,7 +41,7 @@ def probes(run: Run) -> Sequence[Probe]:
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and in which haystack from where on; whether the
     middle of a text is lost, and whether the haystack matters more than the length."""
-    asked = Asked.of(rows)
+    asked = LengthScores.of(rows)
     if not asked.learnt:
         return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {brief(found)}" if (found := remedies(rows)) else ""
@@ -58,24 +58,24 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def fallen(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing, at twice
     the training length and at the longest one asked."""
-    return judged(falls(Asked.of(rows)))
+    return judged(falls(LengthScores.of(rows)))
 
 
 def places(rows: Sequence[Row]) -> list[Finding]:
     """Finds who loses the middle of a text, and for whom the haystack matters more than the length."""
-    asked = Asked.of(rows)
+    asked = LengthScores.of(rows)
     middle = judged(middles(asked, beyond=False)) + judged(middles(asked, beyond=True))
     return middle + judged(haystacks(asked))
 
 
 def remedies(rows: Sequence[Row]) -> list[Finding]:
     """Finds which remedies let the same weights find more, FAR times the training length; none where none was tried."""
-    found = [*_remedied(Asked.of(rows))]
+    found = [*_remedied(LengthScores.of(rows))]
     gains = alike([gain for _, gain, _ in found])
     return judged({subject: Claim(gain, facts) for (subject, _, facts), gain in zip(found, gains, strict=True)})
 
 
-def _remedied(asked: Asked) -> Iterator[tuple[str, Contrast, str]]:
+def _remedied(asked: LengthScores) -> Iterator[tuple[str, Contrast, str]]:
     """Yields a question, by how much each seed gains, and the scores: only of models that have learnt the task."""
     table, length = asked.table, FAR * asked.trained
     for model in asked.models:

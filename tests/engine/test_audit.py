@@ -14,7 +14,7 @@ from levelfield import tasks
 from levelfield.cli.app import main
 from levelfield.data.audit import shallow
 from levelfield.engine import audit as auditing
-from levelfield.engine.audit import Place
+from levelfield.engine.audit import Folders
 from levelfield.presets import audit, efforts
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import Reading
@@ -63,21 +63,21 @@ def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
     few_arms(monkeypatch, steps=4)
     found = done(Known("none"), tmp_path)
     assert "Nothing that was tried has a higher accuracy than guessing" in words.lead(found) and not found.shares
-    where = auditing.folder(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"))
+    where = auditing.folder(Known("none"), "smoke", Folders(tmp_path / "runs", tmp_path / "data"))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
     (where / "rule-length.json").unlink()
-    auditing.measure(Known("none"), "smoke", Place(tmp_path / "runs", tmp_path / "data"), no_progress)
+    auditing.measure(Known("none"), "smoke", Folders(tmp_path / "runs", tmp_path / "data"), no_progress)
     changed = [path.name for path in where.iterdir() if path.stat().st_mtime_ns != before[path]]
     assert sorted(changed) == ["rule-length.json", "rule-length.npy"]
-    place = Place(tmp_path / "runs", tmp_path / "data")
+    folders = Folders(tmp_path / "runs", tmp_path / "data")
     for name, content in (("rule-length.npy", b"\x93NUMPY"), ("rule-length.json", b"{}")):
         whole = (where / name).read_bytes()
         (where / name).write_bytes(content)
         with pytest.raises(UserError, match=rf"{name} is damaged .*: remove .* and run the same command again"):
-            auditing.collect(Known("none"), "smoke", place)
+            auditing.collect(Known("none"), "smoke", folders)
         (where / name).write_bytes(whole)
     monkeypatch.setattr(shallow, "VERSION", shallow.VERSION + 1)
-    assert auditing.folder(Known("none"), "smoke", place) != where, "what other rules have scored is not used"
+    assert auditing.folder(Known("none"), "smoke", folders) != where, "what other rules have scored is not used"
 
 
 def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_kill(
@@ -90,7 +90,7 @@ def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_ki
     assert list(found.scores) == ["commonest", "place", "latest 1", "latest 2", "latest 3", "shown"]
     assert "the one that knows the latest 3 symbols is best on validation" in first.verdict
     assert [steps for steps, _ in found.windows] == [1, 2, 3] and found.enough.steps == 3
-    where = auditing.folder(task, "smoke", Place(Path("runs"), Path("data")))
+    where = auditing.folder(task, "smoke", Folders(Path("runs"), Path("data")))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
     (where / "rule-latest-2.json").unlink()
     assert levelfield.audit(task, "smoke", without_models=True).rows == first.rows
@@ -174,32 +174,34 @@ def test_the_groups_of_an_audit_are_those_of_the_examples_that_it_has(tmp_path: 
     rows = [f"{i} of {names[i]},{i % 2},{names[i]}" for i in range(2_500)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *rows]))
     task = levelfield.OwnData(str(tmp_path / "a.csv"), text="x", label="y", group="who")
-    place, base = Place(tmp_path / "runs", tmp_path / "data"), audit.seen(task, "smoke")
-    test, groups = base.build(None)["test"], auditing.groups_of(task, base, place)
+    folders, base = Folders(tmp_path / "runs", tmp_path / "data"), audit.seen(task, "smoke")
+    test, groups = base.build(None)["test"], auditing.groups_of(task, base, folders)
     assert groups is not None and len(test) == len(groups) == 300 < len(task.build(None)["test"])
     said = [bytes(test.sequence(i)).decode().partition(" of ")[2] or str(-i) for i in range(300)]
     assert len(set(zip(said, groups.tolist(), strict=True))) == len(set(said)) == len(set(groups.tolist()))
-    assert auditing.groups_of(replace(task, group=""), base, place) is None
+    assert auditing.groups_of(replace(task, group=""), base, folders) is None
 
 
 def test_equal_inputs_of_the_test_split_are_one_group_and_groups_of_the_users_own_go_first(tmp_path: Path) -> None:
     rows = [f"text {i // 10},{i % 2},{i // 10 // 5}" for i in range(2_000)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *rows]))
     task = levelfield.OwnData(str(tmp_path / "a.csv"), text="x", label="y")
-    place = Place(tmp_path / "runs", tmp_path / "data")
+    folders = Folders(tmp_path / "runs", tmp_path / "data")
     for given, kind, rows_of_one in ((task, "inputs", 10), (replace(task, group="who"), "groups", 50)):
         base = audit.seen(given, "minutes")
         test = base.build(None)["test"]
-        alike = auditing.alike_of(given, base, test, place)
+        alike = auditing.alike_of(given, base, test, folders)
         assert alike is not None and alike.kind == kind
         assert set(np.unique(alike.number, return_counts=True)[1].tolist()) == {rows_of_one}
     (tmp_path / "b.csv").write_text("\n".join(["x,y", *(f"name{i},{i % 2}" for i in range(600))]))
     names = levelfield.OwnData(str(tmp_path / "b.csv"), symbols="x", label="y")
     base = audit.seen(names, "minutes")
     test = base.build(None)["test"]
-    assert not test.x.any() and auditing.alike_of(names, base, test, place) is None, "all words are unknown, and others"
+    assert not test.x.any() and auditing.alike_of(names, base, test, folders) is None, (
+        "all words are unknown, and others"
+    )
     alone = Known("none")
-    assert auditing.alike_of(alone, alone, alone.build(None)["test"], place) is None
+    assert auditing.alike_of(alone, alone, alone.build(None)["test"], folders) is None
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,7 @@ def test_an_answer_that_is_cut_off_is_one_where_no_prompt_opens_a_thought(server
 
 def test_a_template_that_opens_a_thought_is_known_at_once(server: ModelServer, tmp_path: Path) -> None:
     sample = next(generate(SINGLE, 700, Bytes(), count=1))
-    question = asking.Question(sample, SINGLE, "key", Wrapping("own", "<user>", "</user><think>\n"))
+    question = asking.ServedQuestion(sample, SINGLE, "key", Wrapping("own", "<user>", "</user><think>\n"))
     found = served(server).prediction(question, Reply("I see 1234567, wait", finish="length"))
     (one,) = settled([found])
     assert (one.text, one.reasoning, one.ended_thinking) == ("", "I see 1234567, wait", True)

@@ -286,7 +286,7 @@ def test_a_length_with_one_task_takes_no_task_from_the_averages_of_two_models() 
     cells = {4096: TASKS, 8192: TASKS, 131072: TASKS[:1]}
     scores = {4096: (1.0, 0.0), 8192: (0.0, 1.0), 131072: (1.0, 1.0)}
     asked = [
-        side_by_side.Question(task, length, index, "", "x", ("", ""), scores[length])
+        side_by_side.PairedQuestion(task, length, index, "", "x", ("", ""), scores[length])
         for length, tasks in cells.items()
         for task in tasks
         for index in range(30)

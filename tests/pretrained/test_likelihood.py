@@ -14,7 +14,7 @@ from levelfield.cli import lm_eval_model
 from levelfield.cli.lm_eval_model import asked_of, register, rolled, scored
 from levelfield.cli.ruler_command import Loaded
 from levelfield.pretrained import LanguageModel
-from levelfield.pretrained.likelihood import Asked, continued, encoded_pair, likelihood
+from levelfield.pretrained.likelihood import GreedyRequest, continued, encoded_pair, likelihood
 from levelfield.ruler import Bytes
 from levelfield.spec import UserError
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(UserError, match="takes 2 tokens"):
         likelihood(OfPairs(2), b"a", b"bcd")
     with pytest.raises(UserError, match="cannot answer with 5"):
-        continued(OfPairs(4), Bytes(), [Asked("abc", most=5)])
+        continued(OfPairs(4), Bytes(), [GreedyRequest("abc", most=5)])
 
 
 def test_pairs_are_encoded_as_one_text() -> None:
@@ -109,14 +109,16 @@ def test_generated_text_ends_before_what_it_was_to_end_at() -> None:
     whole = Bytes().decode(list(made))
     end = whole[5]
     texts = continued(
-        OfPairs(40), Bytes(), [Asked("ax", most=12), Asked("bx", (end, "\0\0"), 12), Asked("y" * 90 + "x", most=12)]
+        OfPairs(40),
+        Bytes(),
+        [GreedyRequest("ax", most=12), GreedyRequest("bx", (end, "\0\0"), 12), GreedyRequest("y" * 90 + "x", most=12)],
     )
     assert texts == [whole, whole[: whole.index(end)], whole]
 
 
 def test_requests_are_read_and_sampling_is_refused() -> None:
-    assert asked_of("a", {"until": "\n", "do_sample": False, "temperature": 0.0}) == Asked("a", ("\n",), 256)
-    assert asked_of("a", {"until": ["x", ""], "max_gen_toks": 9, "do_sample": True, "temperature": 0}) == Asked(
+    assert asked_of("a", {"until": "\n", "do_sample": False, "temperature": 0.0}) == GreedyRequest("a", ("\n",), 256)
+    assert asked_of("a", {"until": ["x", ""], "max_gen_toks": 9, "do_sample": True, "temperature": 0}) == GreedyRequest(
         "a", ("x",), 9
     )
     with pytest.raises(UserError, match="greedily"):

@@ -13,7 +13,7 @@ from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding, judged
 from levelfield.spec import Row
 from levelfield.studies import _huang2024, _huang2024_beyond, huang2024_counting, huang2024_small
-from levelfield.studies._huang2024_beyond import Asked, falls, haystacks, lost, middles
+from levelfield.studies._huang2024_beyond import LengthScores, falls, haystacks, lost, middles
 
 LENGTHS = (16, 32, 64, 128)
 EVEN = dict.fromkeys(range(10), 0.0)
@@ -52,7 +52,7 @@ def decided(findings: Sequence[Finding]) -> dict[str, int]:
 )
 def test_the_middle_is_lost_where_it_is_below_either_end(shape: tuple[float, ...], answer: int) -> None:
     depths = {tenth: shape[tenth // 2] for tenth in range(10)}
-    asked = Asked.of(rows(depths, {}))
+    asked = LengthScores.of(rows(depths, {}))
     assert decided(judged(middles(asked, beyond=True))) == {"the middle is lost beyond it (m)": answer}
     at_training = judged(middles(asked, beyond=False))
     assert decided(at_training) == {"the middle is lost at the training length (m)": -1}, "flat at 32 steps"
@@ -64,12 +64,12 @@ def test_a_fifth_counts_all_its_needles_and_not_its_cells() -> None:
     made = rows(EVEN, {}, seeds=1)
     made = [row | Row(n=9_000) if row.get("at", "").endswith("32,depth=0") else row for row in made]
     made = [row | Row(n=1_000, value=0.0) if row.get("at", "").endswith("32,depth=1") else row for row in made]
-    found = _huang2024_beyond.fifth(Asked.of(made), "m", [32], (0, 1))
+    found = _huang2024_beyond.fifth(LengthScores.of(made), "m", [32], (0, 1))
     assert found is not None and found.values == pytest.approx((81.0,)) and found.examples == 10_000
 
 
 def test_without_depths_or_haystacks_nothing_is_asked_and_what_has_not_learnt_is_named() -> None:
-    asked = Asked.of(rows({}, {"essay": 0.0}))
+    asked = LengthScores.of(rows({}, {"essay": 0.0}))
     assert middles(asked, beyond=True) == {} == haystacks(asked)
     few = [row | Row(value=0.3 * row.get("value", 0)) for row in rows(EVEN, {"essay": 0.0, "pairs": 0.0}, seeds=3)]
     found = huang2024_small.places([row for row in few if row.get("protocol") == "scratch"])
@@ -94,7 +94,7 @@ def test_the_haystack_matters_more_where_the_easy_one_far_out_is_above_the_hard_
     for row in made:
         if row.get("at", "").endswith("32,format=pairs"):
             row["value"] = row.get("value", 0.0) + near / 100
-    found = judged(haystacks(Asked.of(made)))
+    found = judged(haystacks(LengthScores.of(made)))
     assert decided(found) == {"the haystack matters more than the length (m)": answer}
     assert "at 64 and 128 steps" in found[0].facts
     if near:
@@ -133,7 +133,7 @@ def test_printed_formats_matter_less_than_twice_the_length_where_nothing_is_left
             for length, scores in cells.items()
             for end, value in {"": 60.0, **{f",format={name}": score for name, score in scores.items()}}.items()
         ]
-        (finding,) = judged(haystacks(Asked.of(found)))
+        (finding,) = judged(haystacks(LengthScores.of(found)))
         assert finding.decided == 0, "a single number decides nothing"
         seen[model] = finding.seen
     assert seen == {"mamba2_2.7b": 1, "mamba2attn_2.7b": 1, "transformerpp_2.7b": -1}
@@ -171,11 +171,11 @@ def test_seeds_that_hold_or_fail_by_chance_decide_nothing_though_those_of_one_mo
         value = 0.999 if length < 128 or held else 0.1
         row = Row(task="needle", model=f"m{model}", protocol="scratch", run=f"{model}-{seed}", seed=seed)
         made.append(row | Row(metric="accuracy", split="test", at=f"length={length}", value=value, n=3_000))
-    found = decided(judged(falls(Asked.of([*floor, *made]))))
+    found = decided(judged(falls(LengthScores.of([*floor, *made]))))
     assert {answer for subject, answer in found.items() if "at 4 times" in subject} == {0}
     assert {answer for subject, answer in found.items() if "at 2 times" in subject} == {-1}
     alone = [row for row in made if row.get("model") == "m0"]
-    (lost,) = (f for f in judged(falls(Asked.of([*floor, *alone]))) if "at 4 times" in f.subject)
+    (lost,) = (f for f in judged(falls(LengthScores.of([*floor, *alone]))) if "at 4 times" in f.subject)
     assert lost.decided == 1, "nothing here says that its seeds might have held"
 
 
@@ -184,7 +184,7 @@ def test_seeds_are_compared_by_number_and_not_by_place() -> None:
     made = rows(EVEN, {}, fall=40.0)
     gone = {(0, "length=32"), (4, "length=64")}
     made = [row for row in made if (row.get("seed"), row.get("at", "").partition(",")[0]) not in gone]
-    falling = Asked.of(made).falls(64, "")["m"]
+    falling = LengthScores.of(made).falls(64, "")["m"]
     (_, one), (_, more) = falling.terms
     assert one.numbers == more.numbers == (1, 2, 3)
     assert falling.by_seed == pytest.approx([0.5 * (90 + 0.1 * s) - (50 + 0.1 * s) for s in (1, 2, 3)])

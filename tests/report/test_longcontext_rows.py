@@ -17,7 +17,7 @@ from repository import ROOT
 
 from levelfield.report import longcontext
 from levelfield.report.longcontext import Part
-from levelfield.report.plain_lists import Place, PlainIndex, section
+from levelfield.report.plain_lists import ListLine, PlainIndex, section
 from levelfield.spec import Row
 
 SHARES = {"length=4096": ((0.9, 12), (0.65, 8)), "length=1024": ((0.5, 10), (0.75, 10))}
@@ -260,7 +260,7 @@ def test_cells_of_heat_maps_lead_to_their_lines_from_the_page_and_from_the_file_
 
 def test_a_list_that_is_too_long_is_cut_and_what_is_cut_leads_to_the_list() -> None:
     rows = [Row(task=task, metric="accuracy", at=f"length={n}", value=float(n)) for task in "ab" for n in range(5)]
-    index = PlainIndex.of([(Place((r.get("task", ""),), (r.get("at", ""),)), r) for r in rows], lines=6)
+    index = PlainIndex.of([(ListLine((r.get("task", ""),), (r.get("at", ""),)), r) for r in rows], lines=6)
     assert [row.get("anchor") for row in index.rows[:5]] == [f"rows-a-length-{n}" for n in range(3)] + ["rows-a"] * 2
     html = section(index.lists.values(), "Read.", [])
     assert html.count("2 more rows of") == 2 and html.count("<tr id=") == 6 and "Back to" not in html

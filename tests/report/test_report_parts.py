@@ -88,6 +88,20 @@ def test_arms_of_one_name_are_told_apart_by_no_more_fields_than_it_takes() -> No
     assert [arm.variant for arm in arms_of(Results([], specs=alone)).values()] == ["range=16", "range=64"]
 
 
+def test_names_with_hyphens_are_read_from_the_ids_of_planned_runs() -> None:
+    """Two runs whose ids begin alike: the model's own name tells where that of the task ends."""
+    spec = {"seed": 0, "protocol": {"name": "few-labels"}}
+    specs = {
+        "own_a-x-conv-few-labels-0-aa": {**spec, "model": {"name": "x-conv"}},
+        "own_a-x-conv-few-labels-0-bb": {**spec, "model": {"name": "conv"}},
+        "own_a-x-s4-few-labels-0-cc": {**spec, "model": {"name": None}},
+    }
+    rows = [Row(task="own_a", protocol="none"), Row(task="own_a-x", protocol="none")]
+    found = [(arm.task, arm.model, arm.protocol) for arm in arms_of(Results(rows, specs=specs)).values()]
+    names = [("own_a", "x-conv"), ("own_a-x", "conv"), ("own_a-x", "s4")]
+    assert found == [(*each, "few-labels") for each in names]
+
+
 def test_a_probe_may_name_what_it_draws_without_renaming_its_run() -> None:
     probed = Row(run="a", task="t", model="conv", protocol="scratch", at="kernel=5", value=0.5)
     own = Row(run="a", task="t", model="conv5", protocol="scratch", value=0.5)

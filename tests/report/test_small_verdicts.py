@@ -300,3 +300,14 @@ def test_where_no_seed_is_left_to_choose_a_kernel_by_any_of_them_is_asked() -> N
     (found,) = miralles2025_small.findings(kernels({("11", seed): None for seed in range(3)}))
     assert "On listops, kernel 3 scores" in found.facts
     assert "Without a score: seeds 0, 1 and 2 of kernel 11; kernels were chosen by seeds 0, 1 and 2." in found.facts
+
+
+def test_a_share_in_percent_is_scored_as_the_same_one_in_fractions() -> None:
+    def row(run: str, value: float, unit: str) -> Row:
+        own = Row(run=run, seed=int(run), protocol="scratch") if run else Row(protocol="none")
+        return own | Row(task="t", model="m", split="test", metric="accuracy", unit=unit, value=value)
+
+    fractions = Table.of([row("0", 0.5, "fraction"), row("1", 0.75, "fraction"), row("", 0.25, "fraction")])
+    percents = Table.of([row("0", 50.0, "percent"), row("1", 75.0, "percent"), row("", 25.0, "percent")])
+    assert percents.cells[Key("t", "m", "scratch")].values == (50.0, 75.0)
+    assert percents == fractions and percents.rules["t"][0].score.values == (25.0,)

@@ -32,7 +32,7 @@ def where(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def stage(mine: claims.Claim, text: str) -> None:
+def stage(mine: claims.Lease, text: str) -> None:
     for name in FILES:
         (mine.staging / name).write_text(text)
 
@@ -107,7 +107,7 @@ def test_an_owner_notices_at_its_next_heartbeat_that_it_was_taken_over(where: Pa
 
 
 def test_an_owner_that_was_taken_over_does_not_mark_the_run_as_failed(where: Path) -> None:
-    def wake_up(mine: claims.Claim) -> None:
+    def wake_up(mine: claims.Lease) -> None:
         other = Owner("other", host="node9")  # another machine takes the run over, which this process does not notice
         assert lease.perform(lease.take(other, lambda *asked: True), Folder(where)) == mine.number + 1
         raise RuntimeError("no GPU any more")

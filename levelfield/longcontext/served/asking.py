@@ -45,7 +45,7 @@ AGAIN_OR_REPORT = "run the same command again to continue, or with --rescore for
 SHORT = "Which number comes after 1, 2, 3?\nThe next number is"  # what nothing but a way of asking can be refused for
 
 
-class Question(NamedTuple):
+class ServedQuestion(NamedTuple):
     """A sample, its task, and the hash under which its answer is stored."""
 
     sample: Sample
@@ -90,20 +90,20 @@ class Served:
         said = self.way.sentence(self.wrapping(template).name)
         return said if is_exact(self.tokenizer) else said + INEXACT
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: ServedQuestion) -> Reply:
         """Asks one question. Raises Unanswered and UserError."""
         bos_ids = tuple(getattr(self.tokenizer, "bos_ids", ()))
         body = self.way.body(self.model, question.sample, question.wrapping, bos_ids)
         question.sample.forget_text()
         return self.way.continued(body, self.client.answer(self.way.endpoint, body))
 
-    def ask_shortly(self, question: Question) -> Reply:
+    def ask_shortly(self, question: ServedQuestion) -> Reply:
         """Asks what fits into a line, in the same way. Raises Unanswered and UserError."""
         ids = np.array(self.tokenizer.encode(SHORT), np.int32)
         short = replace(question.sample, parts=(SHORT,), ids=ids)
         return self.ask(question._replace(sample=short, wrapping=Wrapping("", *PLACEHOLDER)))
 
-    def prediction(self, question: Question, reply: Reply) -> Prediction:
+    def prediction(self, question: ServedQuestion, reply: Reply) -> Prediction:
         """Makes the stored answer. The server's counts stand beside our own."""
         made = reply.made if reply.made is not None else len(self.tokenizer.encode(reply.reasoning + reply.text))
         found = Prediction.of(question.sample, question.task, text=reply.text, made=made, status="ok")
@@ -141,7 +141,7 @@ class _Asking:
         self.begun = False  # whether any was answered in this call
         self.error: UserError | OSError | None = None
 
-    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[Question]:
+    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion]:
         """Yields what is to be asked, and reports what is stored already. Ends early after an error, which is noted, so
         that the answers that are on their way are stored all the same."""
         try:
@@ -154,17 +154,17 @@ class _Asking:
         except (UserError, OSError) as error:
             self.error = self.error or error
 
-    def _groups(self, evaluations: Sequence[Evaluation]) -> Iterator[tuple[list[Question], list[str]]]:
+    def _groups(self, evaluations: Sequence[Evaluation]) -> Iterator[tuple[list[ServedQuestion], list[str]]]:
         """Yields the questions of each task and length in the order of their prompts, and their baselines."""
         for each in evaluations:
             wrapping = Wrapping(each.template, *(each.around or ("", "")))
             for task, _, samples in each.groups(self.served.tokenizer, self.left.append):
-                asked = [Question(s, task, self.served.way.key(s, each.template), wrapping) for s in samples]
+                asked = [ServedQuestion(s, task, self.served.way.key(s, each.template), wrapping) for s in samples]
                 new = any(not self.answers.known(q.key) for q in asked)
                 baselines = baseline_lines(task, samples) if new else []
                 yield sorted(asked, key=lambda q: q.sample.ids.tobytes()), baselines
 
-    def _of_group(self, asked: Sequence[Question]) -> Iterator[Question]:
+    def _of_group(self, asked: Sequence[ServedQuestion]) -> Iterator[ServedQuestion]:
         todo = [q for q in asked if not self.answers.known(q.key) and q.key not in self.on_their_way]
         for q in asked:
             if old := self.answers.known(q.key):
@@ -176,13 +176,13 @@ class _Asking:
             self._check_room(q)
             yield q
 
-    def _check_room(self, question: Question) -> None:
+    def _check_room(self, question: ServedQuestion) -> None:
         """Raises OSError where the disk may have no room for the answers to what is on its way."""
         one = ROOM + ROOM_OF_TOKEN * self.served.way.most(question.sample.answer_tokens)
         if shutil.disk_usage(self.answers.folder).free < one * len(self.on_their_way):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.answers.path))
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: ServedQuestion) -> Reply:
         """Asks one question, in any thread, unless there was an error.
 
         Raises Unanswered; Refusal for a question that the server refuses while it answers others; and UserError where
@@ -213,7 +213,7 @@ class _Asking:
         self.answered = self.answered or not found.withheld
         self.on_prediction(found, new)
 
-    def receive(self, question: Question, result: Reply | BaseException) -> None:
+    def receive(self, question: ServedQuestion, result: Reply | BaseException) -> None:
         """Stores a reply, or notes why there is none. After too many failures nothing more is asked."""
         self.on_their_way.discard(question.key)
         if isinstance(result, Reply):
@@ -281,14 +281,14 @@ def evaluate(
     return asking.left
 
 
-def _restated(question: Question, old: Prediction) -> Prediction:
+def _restated(question: ServedQuestion, old: Prediction) -> Prediction:
     """Makes the stored answer to the same prompt again, with what else is known of its sample today."""
     found = Prediction.of(question.sample, question.task, text=old.text, made=old.made, status=old.status)
     said = {name: getattr(old, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
     return replace(found, **said)
 
 
-def _cell(question: Question) -> tuple[str, int]:
+def _cell(question: ServedQuestion) -> tuple[str, int]:
     return question.sample.task, question.sample.length
 
 

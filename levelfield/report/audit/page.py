@@ -16,7 +16,7 @@ from levelfield.report.audit.reading import GUESSING, Number, Reading
 from levelfield.report.audit.shares import RULE, WINDOW
 from levelfield.report.links import back, plain
 from levelfield.report.page import document, script
-from levelfield.report.plain_lists import Place, PlainIndex, PlainList, section
+from levelfield.report.plain_lists import ListLine, PlainIndex, PlainList, section
 from levelfield.report.plots import Figure
 from levelfield.report.style import inline
 from levelfield.report.tables import Column, Link, Table, prose, to_csv
@@ -64,12 +64,12 @@ def build(rows: Sequence[Row], to: Path) -> list[Path]:
     return write(to, texts, {f"figures/{name}": figure for name, figure in figures.items()}, ("figures/*.*",))
 
 
-def place(row: Row) -> Place:
+def place(row: Row) -> ListLine:
     """Returns the list and the line of a row: a list for each arm, and one for the facts about each split."""
     metric, split = row.get("metric", ""), row.get("split", "")
     if (arm := row.get("model", "")) == "data":
-        return Place(("data", split), (metric, row.get("at", "").partition("=")[2]))
-    return Place((arm,), (metric,))
+        return ListLine(("data", split), (metric, row.get("at", "").partition("=")[2]))
+    return ListLine((arm,), (metric,))
 
 
 def page(index: PlainIndex, figures: Mapping[str, Figure]) -> str:

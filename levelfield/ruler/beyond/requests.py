@@ -21,7 +21,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from levelfield.ruler.prompt.compose import Order, Table
+from levelfield.ruler.prompt.compose import Order, TokenTable
 from levelfield.ruler.prompt.draws import random_words
 from levelfield.ruler.prompt.fit import PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
@@ -138,7 +138,7 @@ class RequestLists:
         requests = [REQUEST.format(kind=kind, topic=topic) for kind in KINDS for topic in TOPICS]
         lines = list(dict.fromkeys(_lines(setting.rng("lines"), POOL)))[: max(OF_ASKED + 64, setting.length // 4)]
         self.first = len(requests)  # place of the first line in the table
-        self.table: Table = self.composer.clean_table([*requests, *lines], "a", "\n")
+        self.table: TokenTable = self.composer.clean_table([*requests, *lines], "a", "\n")
 
     def draft(self, index: int, room: int) -> PromptDraft:
         """Drafts sample `index`, of at most `room` tokens."""

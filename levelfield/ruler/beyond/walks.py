@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from levelfield.ruler.prompt.compose import Order, Table
+from levelfield.ruler.prompt.compose import Order, TokenTable
 from levelfield.ruler.prompt.fit import PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.question_set import CONTROL, QuestionSet, Score, clean
@@ -146,7 +146,7 @@ class Walks:
         if left < 0:
             raise too_short(room, room - left)
         others = self._others(core, left, rng)
-        table = Table.joined(fixed, self._table(others))
+        table = TokenTable.joined(fixed, self._table(others))
         size = len(fixed) + int(np.searchsorted(np.cumsum(table.sizes[len(fixed) :]), left, side="right"))
         left -= int(table.sizes[len(fixed) : size].sum())
         ending = self._ending(core, left, rng)
@@ -194,7 +194,7 @@ class Walks:
         fitting = [(int(size), text) for size, text in zip(table.sizes, edges) if size <= left]
         return max(fitting)[1] if fitting else ""
 
-    def _table(self, edges: tuple[Edge, ...] | list[Edge]) -> Table:
+    def _table(self, edges: tuple[Edge, ...] | list[Edge]) -> TokenTable:
         return self.composer.clean_table([_text(edge) for edge in edges], "0", "\n")
 
 

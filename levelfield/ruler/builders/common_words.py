@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from levelfield.ruler.prompt.compose import Order, Piece, Table
+from levelfield.ruler.prompt.compose import Order, Piece, TokenTable
 from levelfield.ruler.prompt.draws import shuffled
 from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft, common_size, shrink_to_fit, too_short
 from levelfield.ruler.prompt.setting import Setting
@@ -49,7 +49,7 @@ class Distinct:
     alone: np.ndarray
 
     @staticmethod
-    def of(table: Table, small: Table) -> Distinct:
+    def of(table: TokenTable, small: TokenTable) -> Distinct:
         alone = inside_none(frozenset(text[1:] for part in (table, small) for text in part.texts))
         places = {text: place for place, text in enumerate(table.texts)}
         return Distinct(places, np.array([text[1:] in alone for text in table.texts]))
@@ -76,8 +76,8 @@ class WordLists:
             [f" {n + 2}." for n in range(max(setting.length // 2 + 400, least))], "a", " a"
         )
         self.small = self._with_numbers(self._plain(wonderwords()))
-        self._large: Table | None = None
-        self._distinct: dict[Table, Distinct] = {}
+        self._large: TokenTable | None = None
+        self._distinct: dict[TokenTable, Distinct] = {}
         self.repeats, self.example = self._frequencies()
         self.size = 0
         if not self.flavour.exact:
@@ -102,11 +102,11 @@ class WordLists:
         exact = self.flavour.exact
         return tuple(w for w in words if not exact or (w.isascii() and w.isalpha() and w.islower()))
 
-    def _with_numbers(self, words: tuple[str, ...]) -> Table:
+    def _with_numbers(self, words: tuple[str, ...]) -> TokenTable:
         """Makes a table of the numbers from 2 on, then the words."""
-        return Table.joined(self.numbers, self.composer.clean_table([" " + w for w in words], "1.", " 2."))
+        return TokenTable.joined(self.numbers, self.composer.clean_table([" " + w for w in words], "1.", " 2."))
 
-    def _words(self, count: int) -> Table:
+    def _words(self, count: int) -> TokenTable:
         """Returns a table with at least that many words: RULER's own, or the dictionary."""
         if count <= len(self.small) - len(self.numbers):
             return self.small
@@ -128,7 +128,7 @@ class WordLists:
         room = self.setting.room - fixed - example * entry
         return (LONG, LONG_EXAMPLE) if LONG[0] * self.common * entry <= room / 2 else (EVEN, SHORT_EXAMPLE)
 
-    def _list(self, table: Table, entries: np.ndarray) -> list[str | Piece]:
+    def _list(self, table: TokenTable, entries: np.ndarray) -> list[str | Piece]:
         """Makes the pieces of "1. word 2. word ..."; entries are indices of words in the table."""
         if len(entries) - 1 > len(self.numbers):
             raise too_short(self.setting.room, len(entries) * 2)
@@ -146,11 +146,11 @@ class WordLists:
         answer = gap + " ".join(f"{i + 1}.{word}" for i, word in enumerate(texts)) + "\n"
         return [*self._list(self.small, entries[self._order(len(entries), rng)]), answer]
 
-    def _chosen(self, table: Table, count: int, rng: np.random.Generator) -> np.ndarray:
+    def _chosen(self, table: TokenTable, count: int, rng: np.random.Generator) -> np.ndarray:
         first = len(self.numbers)
         return first + rng.permutation(len(table) - first)[:count]
 
-    def _apart(self, table: Table, words: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    def _apart(self, table: TokenTable, words: np.ndarray, shown: np.ndarray) -> np.ndarray:
         """Drops the example's words and puts words that are part of no other word first, as answers. Then neither
         copying the example nor naming a longer word names an answer."""
         if table not in self._distinct:
@@ -181,7 +181,7 @@ class WordLists:
         return self.composer.size([*draft.pieces, answer] if self.flavour.search == "linear" else draft.pieces)
 
     def _made(
-        self, example: list[str | Piece], table: Table, entries: np.ndarray, words: np.ndarray, size: int
+        self, example: list[str | Piece], table: TokenTable, entries: np.ndarray, words: np.ndarray, size: int
     ) -> PromptDraft:
         answers = tuple(table.texts[i][1:] for i in words[: self.common])
         return PromptDraft(
@@ -205,7 +205,7 @@ class WordLists:
         return self._made(example, table, rng.permutation(entries), words, self.common + whole + len(once))
 
     def _chosen_to_fit(
-        self, table: Table, words: np.ndarray, left: int, listed: int, times: int
+        self, table: TokenTable, words: np.ndarray, left: int, listed: int, times: int
     ) -> tuple[int, np.ndarray]:
         """Returns how many words are listed `times`, and which once, so that at most SLACK of `left` remain."""
         numbers = np.concatenate([[0], np.cumsum(table.sizes[listed - 1 : len(self.numbers)])])
@@ -219,7 +219,7 @@ class WordLists:
                 return fewer, once
         raise too_short(left, left + SLACK)
 
-    def _once(self, table: Table, words: np.ndarray, left: int, numbers: np.ndarray) -> np.ndarray | None:
+    def _once(self, table: TokenTable, words: np.ndarray, left: int, numbers: np.ndarray) -> np.ndarray | None:
         """Chooses words listed once that leave at most SLACK; None if no such choice is found."""
         found: list[int] = []
         sizes = table.sizes[words]

@@ -10,7 +10,7 @@ import string
 
 import numpy as np
 
-from levelfield.ruler.prompt.compose import Order, Piece, Table
+from levelfield.ruler.prompt.compose import Order, Piece, TokenTable
 from levelfield.ruler.prompt.draws import random_words, shuffled
 from levelfield.ruler.prompt.fit import SLACK, PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
@@ -78,7 +78,7 @@ class CodedTexts:
         counts = (size * self.shares).astype(np.int64)
         return counts[: max(int(np.count_nonzero(counts)), ASKED + 2)]
 
-    def _table(self, rng: np.random.Generator) -> Table:
+    def _table(self, rng: np.random.Generator) -> TokenTable:
         """Makes a table of the dots, then new words by rank."""
         words = random_words(max(self.vocabulary, ASKED + 2) - 1, LETTERS, rng, string.ascii_lowercase)
         return self.composer.clean_table([" ...", *(" " + word for word in words)], "a", " a")
@@ -86,15 +86,15 @@ class CodedTexts:
     def _order(self, count: int, rng: np.random.Generator) -> np.ndarray:
         return shuffled(count, self.setting.seed) if self.flavour.fixed_order else rng.permutation(count)
 
-    def _fixed(self, table: Table) -> int:
+    def _fixed(self, table: TokenTable) -> int:
         """Counts the tokens of the prompt without the coded text."""
         both = self.composer.size([self.head.rstrip(" "), Order(table, np.arange(2)), self.rest])
         return both - int(table.sizes[:2].sum())
 
-    def _total(self, table: Table, counts: np.ndarray) -> int:
+    def _total(self, table: TokenTable, counts: np.ndarray) -> int:
         return self._fixed(table) + int(counts @ table.sizes[: len(counts)])
 
-    def _largest(self, table: Table, room: int) -> int:
+    def _largest(self, table: TokenTable, room: int) -> int:
         """Finds the largest number of words that fits."""
         low, high = 0, room
         while low < high:

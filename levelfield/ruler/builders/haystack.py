@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from levelfield.ruler.builders.sentences import starts
-from levelfield.ruler.prompt.compose import Composer, Order, Piece, Slice, Table, TokenBoundaryError
+from levelfield.ruler.prompt.compose import Composer, Order, Piece, Slice, TokenBoundaryError, TokenTable
 from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler
 from levelfield.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ class Lines:
 class Essay:
     """Words of essays, starting at one of them and wrapping around at the end; needles go between sentences."""
 
-    words: Table  # each with a space before it
+    words: TokenTable  # each with a space before it
     sentences: np.ndarray  # places of first words
     begin: int = 0
     joiner: str = " "
@@ -151,10 +151,10 @@ identity, since a tokenizer may be any object."""
 class RepeatedHaystack(Lines):
     """One line of noise, repeated: `NOISE`."""
 
-    cycle: Table | None = None  # a line but for its head, then the head of the next: over and over
+    cycle: TokenTable | None = None  # a line but for its head, then the head of the next: over and over
     line_tokens: int = 1
     head: str = ""  # how a stretch begins; new text beside what is put there
-    final: Table | None = None  # the last line of a stretch, between head and end
+    final: TokenTable | None = None  # the last line of a stretch, between head and end
     end: str = ""  # how a stretch ends
 
     @staticmethod
@@ -183,7 +183,7 @@ class RepeatedHaystack(Lines):
         return NOISE
 
 
-def _rows(cycle: Table, count: int) -> list[str | Piece]:
+def _rows(cycle: TokenTable, count: int) -> list[str | Piece]:
     """Takes `count` texts of a table that repeats one text."""
     found: list[str | Piece] = []
     while count > 0:
@@ -196,7 +196,7 @@ def _rows(cycle: Table, count: int) -> list[str | Piece]:
 class NeedleLines(Lines):
     """Needle sentences with other keys, one a line, drawn without replacement from a pool of keys and of values."""
 
-    pool: Table | None = None  # the beginning; then keys; " is:"; then values, with the end of the line
+    pool: TokenTable | None = None  # the beginning; then keys; " is:"; then values, with the end of the line
     keys: int = 0
     order: np.ndarray | None = None  # (lines, parts) places in the pool
     ends: np.ndarray | None = None  # (lines,) tokens up to the end of each line
@@ -216,7 +216,7 @@ class NeedleLines(Lines):
         count = int(1.5 * tokens / (fixed + sum(some) / len(some))) + 64
         keys = list(dict.fromkeys(" " + sampler.one(key, rng) for _ in range(count)))
         values = [f" {sampler.one(value, rng)}.\n" for _ in range(count)]
-        table = Table.joined(
+        table = TokenTable.joined(
             composer.clean_table([start[:-1]], "\n", " key"),
             composer.clean_table(keys, "for", " is"),
             composer.clean_table([middle], "key", " 1"),

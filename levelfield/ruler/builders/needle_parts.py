@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from levelfield.ruler.builders.haystack import NeedleLines
-from levelfield.ruler.prompt.compose import Composer, Table
+from levelfield.ruler.prompt.compose import Composer, TokenTable
 from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler, plain_words
 
 UUIDS, NUMBERS = 1024, 8192  # how many are drawn: UUIDs to be cut into parts, numbers to stay whole
@@ -47,7 +47,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedKeys:
     """Codes of what is asked for, which other lines avoid, and its texts: each key with its values."""
 
     keys: np.ndarray
@@ -59,7 +59,7 @@ class Asked:
 class Parts:
     """Parts of keys and values in one table, with the text between them."""
 
-    table: Table  # the beginning; the keys' columns; " is:"; the values' columns, with the end of the line
+    table: TokenTable  # the beginning; the keys' columns; " is:"; the values' columns, with the end of the line
     keys: Columns
     values: Columns
     exact: bool
@@ -77,19 +77,19 @@ class Parts:
             ([middle], "key", " 1"),
             *_neighbours(values, "One"),
         ]
-        table = Table.joined(*(composer.clean_table(texts, before, after) for texts, before, after in parts))
+        table = TokenTable.joined(*(composer.clean_table(texts, before, after) for texts, before, after in parts))
         first = 2 + sum(map(len, keys))
         return Parts(table, Columns.at(1, keys), Columns.at(first, values), composer.exact)
 
-    def asked(self, keys: int, values: int, rng: np.random.Generator) -> Asked:
+    def asked(self, keys: int, values: int, rng: np.random.Generator) -> AskedKeys:
         """Draws `keys` keys, each with `values` values."""
         none = np.zeros(0, np.int64)
         chosen, given = self.keys.drawn(keys, rng, none), self.values.drawn(keys * values, rng, none)
         names, said = self._texts(self.keys.places(chosen)), self._texts(self.values.places(given))
         pairs = [(name, said[i * values : (i + 1) * values]) for i, name in enumerate(names)]
-        return Asked(chosen, given, pairs)
+        return AskedKeys(chosen, given, pairs)
 
-    def lines(self, tokens: int, rng: np.random.Generator, asked: Asked) -> NeedleLines:
+    def lines(self, tokens: int, rng: np.random.Generator, asked: AskedKeys) -> NeedleLines:
         """Draws one sample's lines, more than `tokens` tokens of them."""
         count = int(1.2 * tokens / self._usual()) + 64
         keys = self.keys.places(self.keys.drawn(count, rng, asked.keys))

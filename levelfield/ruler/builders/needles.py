@@ -13,7 +13,7 @@ import numpy as np
 
 from levelfield.ruler import sources
 from levelfield.ruler.builders.haystack import Essay, Haystack, NeedleLines, RepeatedHaystack
-from levelfield.ruler.builders.needle_parts import Asked, Parts
+from levelfield.ruler.builders.needle_parts import AskedKeys, Parts
 from levelfield.ruler.prompt.compose import Piece
 from levelfield.ruler.prompt.draws import NEEDLE, KeyValueSampler, shuffled
 from levelfield.ruler.prompt.fit import DoesNotFit, PromptDraft, common_size, fill_to_budget, shrink_to_fit
@@ -129,14 +129,16 @@ class Needles:
             hay=self._of_sample(rng, asked_parts),
         )
 
-    def _drawn(self, count: int, rng: np.random.Generator, asked: Asked | None) -> tuple[list[str], list[list[str]]]:
+    def _drawn(
+        self, count: int, rng: np.random.Generator, asked: AskedKeys | None
+    ) -> tuple[list[str], list[list[str]]]:
         """Returns the keys, and the values of each."""
         if asked is not None:
             return [key for key, _ in asked.texts], [values for _, values in asked.texts]
         keys = self.sampler.distinct(self.task.key, count, rng, self.known)
         return keys, [self.sampler.distinct(self.task.value, self.task.values, rng, frozenset()) for _ in keys]
 
-    def _of_sample(self, rng: np.random.Generator, asked: Asked | None) -> Haystack:
+    def _of_sample(self, rng: np.random.Generator, asked: AskedKeys | None) -> Haystack:
         if isinstance(self.hay, Parts):
             assert asked is not None
             return self.hay.lines(self.setting.length, rng, asked)

@@ -3,7 +3,7 @@
     squad("dev-v2.0.json")                          # 5,928 answerable questions over 1,204 paragraphs
     hotpot("hotpot_dev_distractor_v1.json")         # 7,405 questions with ten paragraphs each
 
-`QuestionSet.note` says what part a file holds if it is incomplete: many mirrors have half of SQuAD's 35 articles.
+`QADataset.note` says what part a file holds if it is incomplete: many mirrors have half of SQuAD's 35 articles.
 Sources: Rajpurkar et al. 2018 (SQuAD 2.0), Yang et al. 2018 (HotpotQA); both CC BY-SA 4.0, so neither file ships.
 """
 
@@ -23,7 +23,7 @@ HOTPOT_QUESTIONS = 7_405
 
 
 @dataclass(frozen=True)
-class Question:
+class QAQuestion:
     """A question and its answers. Documents are indices into the set's list."""
 
     text: str
@@ -34,22 +34,22 @@ class Question:
 
 
 @dataclass(frozen=True)
-class QuestionSet:
+class QADataset:
     name: str
-    questions: tuple[Question, ...]
+    questions: tuple[QAQuestion, ...]
     documents: tuple[str, ...]  # distinct, sorted
     note: str  # "" for the whole official file
 
 
 @cache
-def squad(path: str) -> QuestionSet:
+def squad(path: str) -> QADataset:
     """Reads SQuAD 2.0's development file, without the questions that have no answer. Raises UserError."""
     data = parsed(read(Path(path).expanduser()), path)
     try:
         articles = [[(p["context"], p["qas"]) for p in article["paragraphs"]] for article in data["data"]]
         documents = sorted({context for article in articles for context, _ in article})
         place = {text: i for i, text in enumerate(documents)}
-        found: list[Question] = []
+        found: list[QAQuestion] = []
         for article in articles:
             near = list(dict.fromkeys(place[context] for context, _ in article))
             for context, asked in article:
@@ -69,7 +69,7 @@ def squad(path: str) -> QuestionSet:
             "questions of SQuAD 2.0's development file"
         )
     _warn_of_part(path, note)
-    return QuestionSet("squad", tuple(found), tuple(documents), note)
+    return QADataset("squad", tuple(found), tuple(documents), note)
 
 
 def _warn_of_part(path: str, note: str) -> None:
@@ -78,12 +78,12 @@ def _warn_of_part(path: str, note: str) -> None:
         warnings.warn(said, UserWarning, stacklevel=3)
 
 
-def _squad_question(asked: dict[str, Any], own: tuple[int, ...], near: tuple[int, ...]) -> Question:
-    return Question(asked["question"], tuple(a["text"] for a in asked["answers"]), own, own, near)
+def _squad_question(asked: dict[str, Any], own: tuple[int, ...], near: tuple[int, ...]) -> QAQuestion:
+    return QAQuestion(asked["question"], tuple(a["text"] for a in asked["answers"]), own, own, near)
 
 
 @cache
-def hotpot(path: str) -> QuestionSet:
+def hotpot(path: str) -> QADataset:
     """Reads HotpotQA's development file with distractors. Raises UserError."""
     data = parsed(read(Path(path).expanduser()), path)
     if isinstance(data, dict):
@@ -107,10 +107,10 @@ def hotpot(path: str) -> QuestionSet:
         "" if len(found) == HOTPOT_QUESTIONS else f"{len(found):,} of {HOTPOT_QUESTIONS:,} questions of HotpotQA's file"
     )
     _warn_of_part(path, note)
-    return QuestionSet("hotpot", found, tuple(documents), note)
+    return QADataset("hotpot", found, tuple(documents), note)
 
 
-def _hotpot_question(row: dict[str, Any], place: dict[str, int]) -> Question:
+def _hotpot_question(row: dict[str, Any], place: dict[str, int]) -> QAQuestion:
     gold = tuple(dict.fromkeys(place.values()))
     needed = tuple(dict.fromkeys(place[title] for title, _ in row.get("supporting_facts", []) if title in place))
-    return Question(row["question"], (row["answer"],), gold, needed or gold)
+    return QAQuestion(row["question"], (row["answer"],), gold, needed or gold)

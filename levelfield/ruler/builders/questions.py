@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from levelfield.ruler.builders.question_files import Question, QuestionSet, hotpot, squad
+from levelfield.ruler.builders.question_files import QADataset, QAQuestion, hotpot, squad
 from levelfield.ruler.prompt.compose import Piece, Slice
 from levelfield.ruler.prompt.draws import shuffled
 from levelfield.ruler.prompt.fit import DoesNotFit, PromptDraft, common_size, fill_to_budget, shrink_to_fit
@@ -58,7 +58,7 @@ class Documents:
             return shrink_to_fit(lambda size: self._drawn(question, size, rng), self.composer, room, self.size, by)
         return self._filled(self._question(index), rng, room)
 
-    def _question(self, index: int) -> Question:
+    def _question(self, index: int) -> QAQuestion:
         """Chooses a question for `sound`, in an order drawn with the seed; questions that are too long are left out."""
         questions = self.set.questions
         if self.usable is None:
@@ -73,7 +73,7 @@ class Documents:
             )
         return questions[self.usable[index]]
 
-    def _drawn(self, question: Question, size: int, rng: np.random.Generator) -> PromptDraft:
+    def _drawn(self, question: QAQuestion, size: int, rng: np.random.Generator) -> PromptDraft:
         """Drafts a sample of `size` documents, chosen and ordered as in RULER."""
         total = len(self.set.documents)
         gold, near = list(question.gold), list(question.near)
@@ -105,7 +105,7 @@ class Documents:
             [*draft.pieces, f" {list(draft.references)}"] if self.flavour.search == "linear" else draft.pieces
         )
 
-    def _filled(self, question: Question, rng: np.random.Generator, room: int) -> PromptDraft:
+    def _filled(self, question: QAQuestion, rng: np.random.Generator, room: int) -> PromptDraft:
         """Fills the room with the needed documents, then the question's other ones, its article's, and others, in
         random order. The last one is cut short, but never a needed one."""
         total = len(self.set.documents)
@@ -143,7 +143,7 @@ class Documents:
     def _shown(draft: PromptDraft) -> int:
         return int(dict(draft.slices)["documents"])
 
-    def _made(self, question: Question, shown: Sequence[int], tail: str, cut: int | None) -> PromptDraft:
+    def _made(self, question: QAQuestion, shown: Sequence[int], tail: str, cut: int | None) -> PromptDraft:
         """Builds the prompt of these documents; the one at position `cut` is cut short to `tail`."""
         pieces: list[str | Piece] = [self.head]
         ends: list[int] = []
@@ -180,7 +180,7 @@ def _sample(values: list[int], count: int, rng: np.random.Generator) -> list[int
     return [values[i] for i in rng.permutation(len(values))[:count]]
 
 
-def _read(setting: Setting, task: Questions) -> QuestionSet:
+def _read(setting: Setting, task: Questions) -> QADataset:
     path = setting.sources.squad if task.dataset == "squad" else setting.sources.hotpot
     official = {"squad": "dev-v2.0.json", "hotpot": "hotpot_dev_distractor_v1.json"}[task.dataset]
     if path is None:

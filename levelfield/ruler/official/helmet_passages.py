@@ -18,7 +18,7 @@ import numpy as np
 from levelfield.ruler.official import helmet_files
 from levelfield.ruler.official.helmet_files import PASSAGES, Files, Helmet
 from levelfield.ruler.official.records import Record
-from levelfield.ruler.official.whole_questions import Asked
+from levelfield.ruler.official.whole_questions import WholeQuestion
 from levelfield.ruler.question_set import NAME, Score, first_line, has_first_line, normalised
 from levelfield.spec import UserError, closest
 
@@ -66,13 +66,13 @@ class HelmetPassages(Helmet):
     def _is_asked(self, record: Record) -> bool:
         return self.task != "popqa" or 0 < record["s_pop"] < RARE
 
-    def asked(self, record: Record) -> Asked:
+    def asked(self, record: Record) -> WholeQuestion:
         demos = "".join(
             DEMO.format(context=_passages(demo), question=demo["question"], answer=demo["answers"][0])
             for demo in self._demos(record)
         )
         prompt = TASK.format(demos=demos, context=_passages(record), question=record["question"])
-        return Asked(prompt, "\nAnswer:", tuple(map(str, record["answers"])), (("id", str(_key(record))),))
+        return WholeQuestion(prompt, "\nAnswer:", tuple(map(str, record["answers"])), (("id", str(_key(record))),))
 
     def _demos(self, record: Record) -> list[Record]:
         """Draws two solved examples with different questions, by a hash of this one."""

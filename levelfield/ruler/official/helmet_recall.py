@@ -18,7 +18,7 @@ import numpy as np
 from levelfield.ruler.official import helmet_files
 from levelfield.ruler.official.helmet_files import PAIRS, SAME, Files, Helmet
 from levelfield.ruler.official.records import Record
-from levelfield.ruler.official.whole_questions import Asked
+from levelfield.ruler.official.whole_questions import WholeQuestion
 from levelfield.ruler.question_set import Score, clean, normalised
 from levelfield.spec import UserError, closest
 
@@ -64,7 +64,7 @@ class HelmetRecall(Helmet):
     def records(self, path: str, length: int) -> Sequence[Record]:
         return helmet_files.read(path, RECALL[self.task], length)
 
-    def asked(self, record: Record) -> Asked:
+    def asked(self, record: Record) -> WholeQuestion:
         given = record.get("answer") or record.get("outputs") or ""
         references = (given,) if isinstance(given, str) else tuple(map(str, given))
         if not all(references):
@@ -72,10 +72,12 @@ class HelmetRecall(Helmet):
         if self.task == "json_kv":
             demos = "".join(DEMO.format(key, value) for key, value in record["demos"][:SHOTS])
             prompt = KEY.format(context=record["context"], demos=demos, key=record["question"])
-            return Asked(prompt, "\nCorresponding value:", references, (("id", record["question"]),))
+            return WholeQuestion(prompt, "\nCorresponding value:", references, (("id", record["question"]),))
         question, start = SOME if self.task == "niah_mv" else ONE
         words = {name: record[name] for name in NEEDLES}
-        return Asked(question.format(**words), start.format(**words), references, (("id", str(record["query"])),))
+        return WholeQuestion(
+            question.format(**words), start.format(**words), references, (("id", str(record["query"])),)
+        )
 
     def answer(self, rng: np.random.Generator) -> str:
         return " 0f8a3c52-9d1e-4b67-8a20-5c7e1f3b9d64"

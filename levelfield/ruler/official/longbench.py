@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.ruler.official.records import Record, records
-from levelfield.ruler.official.whole_questions import Asked, OfficialSet
+from levelfield.ruler.official.whole_questions import OfficialSet, WholeQuestion
 from levelfield.ruler.question_set import Score, clean, first_line
 from levelfield.ruler.sources import Sources
 from levelfield.spec import UserError
@@ -67,11 +67,11 @@ class LongBench(OfficialSet):
             raise UserError(f"{path} has the answer {wrong['answer']!r}, where LongBench v2 has A, B, C or D.")
         return found
 
-    def asked(self, record: Record) -> Asked:
+    def asked(self, record: Record) -> WholeQuestion:
         parts = {name: str(record[name]).strip() for name in ("context", "question", *CHOICES)}
         columns = {"id": "_id", "difficulty": "difficulty", "words": "length", "domain": "domain"}
         slices = tuple((column, str(record[name])) for column, name in columns.items())
-        return Asked(TASK.format(**parts), f"\n{BEGINNING}", (record["answer"],), slices)
+        return WholeQuestion(TASK.format(**parts), f"\n{BEGINNING}", (record["answer"],), slices)
 
     def answer(self, rng: np.random.Generator) -> str:
         return f" ({LETTERS[rng.integers(4)]})."

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from levelfield.ruler.official.records import Record, records
-from levelfield.ruler.official.whole_questions import Asked, OfficialSet
+from levelfield.ruler.official.whole_questions import OfficialSet, WholeQuestion
 from levelfield.ruler.question_set import NAME, Score, clean, normalised
 from levelfield.ruler.sources import Sources
 from levelfield.spec import UserError
@@ -65,7 +65,7 @@ class LongMemEval(OfficialSet):
             raise UserError(f"{path} has not as many dates as sessions in {wrong['question_id']}: give {self.file}.")
         return kept
 
-    def asked(self, record: Record) -> Asked:
+    def asked(self, record: Record) -> WholeQuestion:
         dated = zip(record["haystack_dates"], record["haystack_sessions"], strict=True)
         sessions = sorted(dated, key=lambda session: session[0])
         history = "".join(
@@ -74,7 +74,7 @@ class LongMemEval(OfficialSet):
         )
         prompt = TASK.format(history=history, date=record["question_date"], question=record["question"])
         slices = (("id", record["question_id"]), ("type", record["question_type"]), ("sessions", len(sessions)))
-        return Asked(prompt, "\nAnswer:", answers(str(record["answer"])), slices)
+        return WholeQuestion(prompt, "\nAnswer:", answers(str(record["answer"])), slices)
 
     def answer(self, rng: np.random.Generator) -> str:
         return " The sister of the user, on the twenty-fourth of May"

@@ -26,7 +26,7 @@ from levelfield.spec import UserError
 MOST_LETTERS = 32  # to a token of a whole text; no tokenizer takes so many, so what has more need not be tokenised
 
 
-class Asked(NamedTuple):
+class WholeQuestion(NamedTuple):
     """A question. prompt: the task with the question; start: the beginning of the answer, which the model continues."""
 
     prompt: str
@@ -53,7 +53,7 @@ class OfficialSet(QuestionSet):
         """Reads the records for a length. Raises UserError for an absent file and for another layout."""
 
     @abstractmethod
-    def asked(self, record: Record) -> Asked:
+    def asked(self, record: Record) -> WholeQuestion:
         """Returns the question of a record."""
 
     def files(self, sources: Sources, length: int) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class OfficialSet(QuestionSet):
             raise UserError(f"{path} has no question for {self.name}: give {self.file}.")
         return found
 
-    def question(self, record: Record) -> Asked:
+    def question(self, record: Record) -> WholeQuestion:
         """Returns the question of a record. Raises UserError for one of another layout."""
         with self._understood():
             return self.asked(record)

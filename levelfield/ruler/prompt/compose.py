@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from levelfield.ruler.sample import Part
+from levelfield.ruler.sample import PromptPart
 from levelfield.tokenizer import Tokenizer
 
 NEAR = 24  # characters of a piece that a new text is tokenised with
@@ -32,7 +32,7 @@ class TokenBoundaryError(Exception):
     """Raised where the ids of parts are not those of the whole."""
 
 
-class Piece(Part, Protocol):
+class Piece(PromptPart, Protocol):
     """Text with known ids. `first` and `last` are the texts at its ends, needed to tokenise its neighbours."""
 
     @property
@@ -47,7 +47,7 @@ class Piece(Part, Protocol):
     def ids(self) -> np.ndarray: ...
 
 
-class Table:
+class TokenTable:
     """Texts and their ids, concatenated. `dirty` lists the texts whose tokens merge with their neighbours'."""
 
     def __init__(self, texts: Sequence[str], ids: Sequence[np.ndarray], dirty: frozenset[int] = frozenset()) -> None:
@@ -68,22 +68,22 @@ class Table:
         places += np.arange(len(places))
         return self.flat.take(places)
 
-    def repeated(self, times: int) -> Table:
+    def repeated(self, times: int) -> TokenTable:
         """Repeats the texts, for slices of any length."""
-        return Table(self.texts * times, [self.flat[a:b] for a, b in zip(self.starts, self.starts[1:])] * times)
+        return TokenTable(self.texts * times, [self.flat[a:b] for a, b in zip(self.starts, self.starts[1:])] * times)
 
     @staticmethod
-    def joined(*tables: Table) -> Table:
+    def joined(*tables: TokenTable) -> TokenTable:
         """Joins several tables into one; indices count on from table to table."""
         ids = [t.flat[a:b] for t in tables for a, b in zip(t.starts, t.starts[1:])]
-        return Table([text for t in tables for text in t.texts], ids)
+        return TokenTable([text for t in tables for text in t.texts], ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
     """Texts `start` to `stop` of a table."""
 
-    table: Table
+    table: TokenTable
     start: int
     stop: int
 
@@ -110,7 +110,7 @@ class Slice:
 class Order:
     """Texts of a table in any order, with repetitions."""
 
-    table: Table
+    table: TokenTable
     order: np.ndarray  # (m,) indices of texts
     tokens: int | None = None  # how many ids they have, if that is known
 
@@ -214,7 +214,7 @@ class Composer:
             self._ends[letter, text] = whole[len(head) :]
         return self._ends[letter, text]
 
-    def table(self, texts: Sequence[str], before: str, after: str) -> Table:
+    def table(self, texts: Sequence[str], before: str, after: str) -> TokenTable:
         """Tokenises each text once between the same neighbours, and marks those that merge with them."""
         known: dict[str, np.ndarray] = {}
         dirty: set[str] = set()
@@ -224,9 +224,9 @@ class Composer:
             except TokenBoundaryError:
                 known[text] = self.encode(text)
                 dirty.add(text)
-        return Table(texts, [known[t] for t in texts], frozenset(i for i, t in enumerate(texts) if t in dirty))
+        return TokenTable(texts, [known[t] for t in texts], frozenset(i for i, t in enumerate(texts) if t in dirty))
 
-    def clean_table(self, texts: Sequence[str], before: str, after: str) -> Table:
+    def clean_table(self, texts: Sequence[str], before: str, after: str) -> TokenTable:
         """Makes the same table, but raises TokenBoundaryError if any text merges with its neighbours."""
         table = self.table(texts, before, after)
         if table.dirty and self.exact:

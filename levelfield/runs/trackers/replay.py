@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypedDict
 
 from levelfield.files import disk_errors, locked, read_json, to_line, write_json
 from levelfield.runs import sound, store
+from levelfield.runs.names import arm_of
 from levelfield.runs.results import LogRecord
 from levelfield.spec import UserError
 from levelfield.spec.shapes import fault
@@ -175,7 +176,7 @@ def _entries(records: Sequence[LogRecord], first: int) -> Iterator[Entry]:
 def _tracked(where: Path, attempt: int) -> Tracked:
     spec = read_json(where / store.SPEC) if (where / store.SPEC).exists() else {}
     name = where.name if attempt == 1 else f"{where.name}.{attempt}"
-    return Tracked(name, where.name.rsplit("-", 2)[0], dict(_flat(spec)))
+    return Tracked(name, arm_of(where.name), dict(_flat(spec)))
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Setting]]:
