@@ -252,7 +252,7 @@ def _has_no_score(label: str, row: Row) -> bool:
 
 
 def _diverged(rows: Sequence[Row]) -> set[Key]:
-    """Returns the arms whose finished seeds all diverged, so that its scores are of weights kept before."""
+    """Returns the arms whose finished seeds all diverged, so that their scores are of weights kept before."""
     statuses: dict[Key, set[str]] = {}
     for row in rows:
         if row.get("metric") in (*SHARES, *EXPLAINED) and row.get("split") == "test" and not row.get("at"):
