@@ -148,11 +148,12 @@ def train(
     state.net.train()
     batches = batches_of(seed, split.examples, plan.recipe)
     units = [part.units(split.examples) for part in plan.objective.parts]
+    totals = [int(each.sum()) for each in units]
     made: list[Made] = []
     while state.step < plan.steps and not state.stopped:
         lr, epoch = _set_rates(state.optimizer, plan, state), batches.epoch(state.step)
         batch = split.gather(batches.order(state.step))
-        shares = [batches.share(state.step, each) for each in units]
+        shares = [batches.share(state.step, each, total) for each, total in zip(units, totals, strict=True)]
         if plan.augment is not None:
             raw = plan.augment(batch.raw, batch.lengths, generator(seed, "augment", state.step))
             batch = replace(batch, raw=raw)

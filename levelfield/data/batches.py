@@ -208,11 +208,12 @@ class Batches(ABC):
         """How many steps this number of epochs takes, rounded up."""
 
     @abstractmethod
-    def share(self, step: int, units: np.ndarray) -> float:
+    def share(self, step: int, units: np.ndarray, total: int) -> float:
         """How much the mean loss of a step's batch counts, so that every unit of an epoch counts the same; 1 on
         average.
 
-        units: (N,), how many units each example has, where a unit is what that loss is a mean over.
+        units: (N,), how many units each example has, where a unit is what that loss is a mean over. total: their sum,
+        which takes a pass over the split.
         """
 
 
@@ -232,7 +233,7 @@ class Shuffled(Batches):
     def steps(self, epochs: float) -> int:
         return _rounded_up(epochs * self.count / self.batch)
 
-    def share(self, step: int, units: np.ndarray) -> float:
+    def share(self, step: int, units: np.ndarray, total: int) -> float:
         """All batches count the same: which examples are in one has nothing to do with their lengths."""
         return 1.0
 
@@ -270,8 +271,8 @@ class Buckets(Batches):
             self._next()
         return self.ends[whole] + _rounded_up((epochs - whole) * (self.ends[whole + 1] - self.ends[whole]))
 
-    def share(self, step: int, units: np.ndarray) -> float:
-        return float(units[self.order(step).numpy()].sum() * len(self.epoch(step)) / max(1, units.sum()))
+    def share(self, step: int, units: np.ndarray, total: int) -> float:
+        return float(units[self.order(step).numpy()].sum() * len(self.epoch(step)) / max(1, total))
 
     def _number(self, step: int) -> int:
         """The epoch that the step is part of."""

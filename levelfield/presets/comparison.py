@@ -252,7 +252,7 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
         f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best one in "
         f"{counts[-1]}{rest}."
     )
-    lost_all = {key for key in keys if _diverged(key, rows)}
+    lost_all = _diverged(rows)
     said = [head, *(_sentence(label, key, answers.get(key), table, diverged=key in lost_all) for key in keys)]
     if explained := [task for task in Table.of(rows, metrics=EXPLAINED).tasks if task in {key.task for key in keys}]:
         said.append(f"Percent are of the variance explained on {', '.join(explained)}.")
@@ -267,12 +267,14 @@ def _has_no_score(label: str, row: Row) -> bool:
     return ranked and row.get("model") == label and row.get("status") == "undefined"
 
 
-def _diverged(key: Key, rows: Sequence[Row]) -> bool:
-    """Whether every seed of an arm that has finished diverged, so that its scores are of weights kept before."""
-    scored = (*SHARES, *EXPLAINED)
-    tests = [row for row in rows if row.get("metric") in scored and row.get("split") == "test" and not row.get("at")]
-    own = [row for row in tests if key[:3] == (row.get("task"), row.get("model"), row.get("protocol"))]
-    return bool(own) and all(row.get("status") == "diverged" for row in own)
+def _diverged(rows: Sequence[Row]) -> set[Key]:
+    """Returns the arms whose finished seeds all diverged, so that their scores are of weights kept before."""
+    statuses: dict[Key, set[str]] = {}
+    for row in rows:
+        if row.get("metric") in (*SHARES, *EXPLAINED) and row.get("split") == "test" and not row.get("at"):
+            arm = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+            statuses.setdefault(arm, set()).add(row.get("status", ""))
+    return {arm for arm, found in statuses.items() if found == {"diverged"}}
 
 
 def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
@@ -281,14 +283,14 @@ def questions(label: str, rows: Sequence[Row]) -> dict[Key, Question]:
     Nothing is asked where nobody has learnt more than the best simple rule; where the mixer itself has not, or all of
     its seeds diverged, it can be below but not above.
     """
-    table = Table.of_all(rows)
+    table, lost = Table.of_all(rows), _diverged(rows)
     asked: dict[Key, Question] = {}
     for key in (key for key in table.cells if key.model == label):
         others, scatter = _others(key, table), table.scatter(key.task)
         if not others or not any(table.learnt(k) for k in (key, *others)):
             continue
         above = Every(tuple(difference(table.cells[key], other, 0.0, scatter) for other in others.values()))
-        asked[key] = above if table.learnt(key) and not _diverged(key, rows) else AtMost(above)
+        asked[key] = above if table.learnt(key) and key not in lost else AtMost(above)
     return asked
 
 

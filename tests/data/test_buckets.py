@@ -70,18 +70,20 @@ def test_an_epoch_of_buckets_is_the_mean_over_all_of_the_split(objective: Traina
         return float(objective.loss(outputs_of(objective, batch), batch, view, Tokens(5)))
 
     epoch = buckets.epoch(0)
-    found = [(buckets.share(step, units), loss(split.gather(buckets.order(step)))) for step in epoch]
+    found = [(buckets.share(step, units, units.sum()), loss(split.gather(buckets.order(step)))) for step in epoch]
     assert np.mean([share for share, _ in found]) == pytest.approx(1)
     whole = loss(split.gather(torch.arange(len(examples))))
     assert np.mean([share * value for share, value in found]) == pytest.approx(whole, rel=1e-4)
-    assert all(Shuffled(0, examples, 8).share(step, units) == 1 for step in range(5))
+    assert all(Shuffled(0, examples, 8).share(step, units, units.sum()) == 1 for step in range(5))
 
 
 def test_a_step_may_have_nothing_to_predict():
     """The symbols of single steps have no next one, and their batches count for nothing."""
     examples = Examples.of_sequences([np.zeros(n, np.uint8) for n in [1] * 40 + [9] * 40], np.zeros(80, int))
     buckets, units = Buckets(0, examples, 4), Causal().units(examples)
-    shares = {int(examples.lengths[buckets.order(s)].max()): buckets.share(s, units) for s in buckets.epoch(0)}
+    shares = {
+        int(examples.lengths[buckets.order(s)].max()): buckets.share(s, units, units.sum()) for s in buckets.epoch(0)
+    }
     assert shares[1] == 0 and shares[9] > 1
 
 
