@@ -109,7 +109,7 @@ SUBJECTS = (
             ("the gap narrows at an equal allowance*", SEEN),
         ),
         beside=tuple(
-            (pattern, "Patience ended all arms of S4; none took all steps, as one of the Transformer did (section 2).")
+            (pattern, "Patience ended all these arms of S4; section 2 has one that takes all steps.")
             for pattern in ("*lifts S4 (text)", "S4's lift * (text)", "the gap narrows at * (text)")
         ),
     ),
@@ -119,8 +119,7 @@ SUBJECTS = (
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
         "An arm from scratch that reaches the self-pretrained one at some other rate or schedule, or with dropout, "
-        "which no run here has. Two more seeds at the higher rate: `levelfield run amos2025_patience --effort "
-        "overnight`.",
+        "which no run here has. What is missing: `levelfield run amos2025_patience --effort overnight`.",
         short=never_stopped.short,
         brief=brief.never_stopped,
         lead=never_stopped.lead,

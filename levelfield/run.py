@@ -42,7 +42,7 @@ from levelfield.runs.ledger import (
     state_size,
     total,
 )
-from levelfield.runs.numerics import check_device, check_model, products
+from levelfield.runs.numerics import check_device, check_model, computing
 from levelfield.runs.phases import last_objective, resolve, trainable
 from levelfield.runs.processes import ALONE, Group
 from levelfield.runs.rows import Splits
@@ -126,7 +126,7 @@ def execute(
     target = pick_device(device)
     if not store.complete(where):
         _check_place(run, target, group)
-    with claims.claimed(where, claim, here=group.leads) as mine, products(run.numerics):
+    with claims.claimed(where, claim, here=group.leads) as mine, computing(run.numerics):
         names = [probe.name for probe in probes]
         work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group, probes=names)
         if group.agreed(not store.complete(where)):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ from levelfield.probes.effective_context import EffectiveContext
 from levelfield.rng import generator
 from levelfield.run import check, execute
 from levelfield.runs import store
-from levelfield.runs.numerics import check_device, products
+from levelfield.runs.numerics import check_device, computing
 from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
 from levelfield.tasks.recall import Recall
 from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train
@@ -233,11 +236,41 @@ def test_float32_products_are_set_for_a_run_and_put_back() -> None:
     matmul = torch.backends.cuda.matmul
     before, seen = matmul.fp32_precision, []
     for precision in ("float32", "tf32", "bf16"):
-        with pytest.raises(KeyError), products(Numerics(precision)):
+        with pytest.raises(KeyError), computing(Numerics(precision)):
             seen.append(matmul.fp32_precision)
             raise KeyError
     assert seen == ["ieee", "tf32", "ieee"]
     assert matmul.fp32_precision == before
+
+
+@contextmanager
+def float64_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [float64_by_default, partial(torch.autocast, "cpu", torch.bfloat16), torch.no_grad, torch.inference_mode],
+    ids=["float64", "autocast", "no_grad", "inference"],
+)
+def test_a_run_computes_the_same_wherever_it_is_called(tmp_path: Path, around: Callable[[], Any]) -> None:
+    """By its weights, byte for byte; and what was set outside is set again afterwards."""
+
+    def state() -> tuple[object, ...]:
+        return torch.get_default_dtype(), torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()
+
+    weights: list[bytes] = []
+    for number, scope in enumerate((nullcontext, around)):
+        with scope():
+            before = state()
+            execute(RUN, tmp_path / str(number), tmp_path / "data", device="cpu")
+            assert state() == before
+        weights += [file.read_bytes() for file in sorted((tmp_path / str(number)).glob("*.safetensors"))]
+    assert len(weights) == 2 and weights[0] == weights[1]
 
 
 def test_what_a_device_lacks_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,23 @@
-"""Applies a run's numerics to a device: says what the device lacks, and sets the precision of float32 products.
+"""Applies a run's numerics to a device: says what the device lacks, and has torch compute as they say.
 
     check_model(numerics, model)        # or one sentence on why it cannot be
     check_device(numerics, device)      # or one sentence on why it cannot be
-    with products(numerics):            # float32 is float32 in here, or TF32 where that was asked for
+    with computing(numerics):           # float32 is float32 in here, or TF32 where that was asked for
         ...
 
-Torch keeps the precision of float32 products in settings of the whole process; `products` sets them for a run and puts
-them back, so that a run computes as its value says whatever ran before it in the same process.
+Torch keeps the default dtype, the precision of float32 products and more in settings of the whole process or thread;
+`computing` sets them for a run and puts them back, so that a run computes as its value says, whatever ran before it in
+the same process and wherever in a notebook it is called.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -33,22 +34,40 @@ TRIED = 16  # steps of the sequences that a mixer is tried on, at most
 AMPERE = (8, 0)  # the first compute capability with TF32 and bfloat16 in its matrix units
 
 
-@contextmanager
-def products(numerics: Numerics) -> Iterator[None]:
-    """Opens a scope in which float32 products and convolutions of a GPU are float32, or TF32 where that is asked for.
+_GPU, _CPU = ("conv", "rnn"), ("matmul", "conv", "rnn")  # kinds of products whose precision torch has settings for
+_USUAL: tuple[tuple[Callable[[], Any], Callable[[Any], object], Any], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+    (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu"), False),
+    (partial(torch.is_autocast_enabled, "cuda"), partial(torch.set_autocast_enabled, "cuda"), False),
+)
+"""Settings of torch: how to read and to write each, and what a run has."""
 
-    By torch's own default products are float32 and convolutions TF32.
+
+@contextmanager
+def computing(numerics: Numerics) -> Iterator[None]:
+    """Opens a scope in which torch computes as numerics say: new tensors are float32, float32 products are float32, or
+    TF32 on a GPU where that is asked for, gradients are kept, and nothing is cast but by the run itself.
+
+    By torch's own default products of a GPU are float32, and its convolutions and recurrent layers TF32.
     """
-    cudnn: Any = torch.backends.cudnn
-    kinds = (torch.backends.cuda.matmul, cudnn.conv)
-    before = [kind.fp32_precision for kind in kinds]
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    of_gpu: list[Any] = [cuda.matmul, *(getattr(cudnn, kind) for kind in _GPU)]
+    of_cpu: list[Any] = [getattr(mkldnn, kind) for kind in _CPU]
+    precisions, values = [kind.fp32_precision for kind in (*of_gpu, *of_cpu)], [read() for read, *_ in _USUAL]
     try:
-        for kind in kinds:
+        for kind in of_cpu:
+            kind.fp32_precision = "ieee"
+        for kind in of_gpu:
             kind.fp32_precision = "tf32" if numerics.precision == "tf32" else "ieee"
-        yield
+        for _, write, usual in _USUAL:
+            write(usual)
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
-        for kind, precision in zip(kinds, before, strict=True):
+        for kind, precision in zip((*of_gpu, *of_cpu), precisions, strict=True):
             kind.fp32_precision = precision
+        for (_, write, _), value in zip(_USUAL, values, strict=True):
+            write(value)
 
 
 def check_model(numerics: Numerics, model: Model) -> None:
