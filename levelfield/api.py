@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import training, tuning
 from levelfield.engine.find import choose, computed, find_task
+from levelfield.files import made
 from levelfield.presets import arm_remarks, by_name, comparison
 from levelfield.presets import audit as audits
 from levelfield.presets.options import Equal, Options, names
@@ -34,7 +35,7 @@ from levelfield.report.cells import NONE
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, MixerConfig, Numerics, Row, Study, Task, UserError, no_progress
+from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
 from levelfield.spec.errors import shortened
 from levelfield.spec.numerics import PLAIN
 from levelfield.user.mixer import mixer_of
@@ -160,11 +161,14 @@ def compare(
     Raises UserError, before any training, where the contract check finds something wrong.
     """
     choices = _renamed("compare", choices, Choices.__annotations__)
+    _require(settings is None or isinstance(settings, Mapping), "settings", settings, "a dict, such as {'layers': 2}")
+    _require(isinstance(trials, int), "trials", trials, "a whole number, 0 for none")
+    numerics = choices.get("numerics", PLAIN)
+    _require(isinstance(numerics, Numerics), "numerics", numerics, "Numerics(precision='bf16')")
     config = _config(mixer, dict(settings or {}))
     options = _options(tasks, protocols, baselines, choices)
     study = tuning.with_search(comparison.compare(config, options), trials)
-    study = computed(study, choices.get("numerics", PLAIN))
-    out = Path(choices.get("runs_dir", "runs"))
+    study, out = computed(study, numerics), Path(choices.get("runs_dir", "runs"))
     run_all = partial(_run_all, choices=choices)
     records: Sequence[Mapping[str, Any]] = ()
     if study.search is not None:
@@ -178,10 +182,17 @@ def compare(
     results = store.read(out, study.name, effort, runs=index.runs)
     name = report_name(study.name, effort, {run.task for run in asked})
     study = replace(study, deviations=(*study.deviations, *known))
-    files = report.build(study, effort, results, Path(choices.get("report_dir", "report")) / name)
+    files = report.build(study, effort, results, _pages(choices) / name)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    remarks = [*report.remarks(results), *known]
+    remarks = [*report.remarks(results), *_lost(asked, out), *known]
     return Comparison(results.rows, results.ledgers, files, verdict, remarks)
+
+
+def _lost(runs: Iterable[Run], out: Path) -> Iterator[str]:
+    """Yields a sentence on each run whose files cannot be read, and whose scores the report lacks."""
+    for run in runs:
+        if why := store.why_unreadable(out / run.id, len(run.protocol.phases)):
+            yield f"{run.id} is left out: {why}"
 
 
 def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
@@ -229,8 +240,20 @@ def _options(
     )
 
 
+def _pages(choices: Places) -> Path:
+    return Path(choices.get("report_dir", "report"))
+
+
+def _require(right: bool, name: str, given: object, fix: str) -> None:
+    """Raises UserError for a keyword of another kind than `compare` takes."""
+    if not right:
+        raise UserError(f"{name}={_shown(given)} cannot be: give {fix}.")
+
+
 def _listed(given: Any) -> tuple[Any, ...]:
-    """Returns the parts of what was given, of text those between commas or blanks."""
+    """Returns the parts of what was given, of text those between commas or blanks; none of None."""
+    if given is None:
+        return ()
     several = given if isinstance(given, Iterable) and not isinstance(given, (str, type)) else [given]
     return tuple(part for word in several for part in (names([word]) if isinstance(word, str) else [word]))
 
@@ -273,6 +296,7 @@ def _run_all(
     for sentence in (*training.checked(runs, out, data), *told):
         say(sentence)
     training.check_on(device, runs)
+    made(_pages(choices), "report_dir=")
     opened()
     for number, run in enumerate(runs, 1):
         where = store.directory(out, run)
@@ -299,7 +323,8 @@ def audit(
     this process, and the same call continues where it was stopped. Raises UserError for data without a target.
     """
     choices = _renamed("audit", places, Places.__annotations__)
-    task = find_task(source) if isinstance(source, str) else source
+    task = find_task(source) if isinstance(source, str) else _task(source)
+    assert isinstance(task, Task)
     task = task.pinned() if isinstance(task, OwnData) else task
     folders = auditing.Folders(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))
     study = audits.study(task)
@@ -308,5 +333,5 @@ def audit(
     if not without_models:
         _run_all(study, effort, folders.runs, choices=choices)
     rows = auditing.collect(task, effort, folders)
-    files = page.build(rows, Path(choices.get("report_dir", "report")) / auditing.report_name(task, effort))
+    files = page.build(rows, _pages(choices) / auditing.report_name(task, effort))
     return Audit(words.lead(Reading.of(rows)), rows, files)

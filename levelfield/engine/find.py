@@ -264,7 +264,7 @@ def matches(run: Run, pattern: str) -> bool:
 def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
     """Returns the study's runs whose ids match the pattern `pattern`, each once. Raises UserError where none does."""
     if effort not in EFFORTS:
-        raise UserError(f"There is no effort '{effort}': {closest(effort, EFFORTS)}")
+        raise UserError(f"There is no effort '{effort}': {closest(str(effort), EFFORTS)}")
     runs = {run.id: run for run in study.runs(effort)}
     chosen = [run for run in runs.values() if matches(run, pattern)]
     if not chosen and pattern and not set(pattern) & set("*?["):

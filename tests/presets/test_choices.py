@@ -62,6 +62,34 @@ def test_unknown_and_double_keywords_are_refused(call: Callable[..., Any], words
         call("parity", **words)
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"effort": None}, "There is no effort 'None'"),
+        ({"trials": "a"}, "trials='a' cannot be: give a whole number"),
+        ({"settings": "gain=2"}, "settings='gain=2' cannot be: give a dict"),
+        ({"numerics": "bf16"}, r"numerics='bf16' cannot be: give Numerics\(precision='bf16'\)"),
+        ({"equal": "tokens"}, "equal='tokens': choose one of: steps, flops"),
+    ],
+)
+def test_a_keyword_of_another_kind_is_refused_in_a_sentence(words: dict[str, Any], complaint: str, tmp_path: Path):
+    given: dict[str, Any] = {"tasks": None, "protocols": None, "baselines": None, "effort": "smoke"} | words
+    with pytest.raises(UserError, match=complaint):
+        levelfield.compare("conv", report_dir=tmp_path, runs_dir=tmp_path, **given)
+
+
+def test_an_audit_of_what_is_no_data_is_refused_in_a_sentence():
+    with pytest.raises(UserError, match="None is no task: give a name"):
+        levelfield.audit(None)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_folder_of_reports_that_cannot_be_written_is_refused_before_anything_is_trained(tmp_path: Path):
+    (tmp_path / "report").write_text("a file")
+    with pytest.raises(UserError, match="report_dir="):
+        levelfield.compare("conv", "recall", "scratch", "smoke", runs_dir=tmp_path, report_dir=tmp_path / "report")
+    assert [each.name for each in tmp_path.iterdir()] == ["report"]
+
+
 def test_the_public_names_are_there_and_are_all_that_the_public_functions_ask_for():
     for name in levelfield.__all__:
         assert getattr(levelfield, name) is not None
