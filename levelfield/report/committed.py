@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -124,6 +125,7 @@ def _lines(path: Path, needed: Sequence[str] = ()) -> Iterator[tuple[int, dict[s
         yield number, {key: _number(value) for key, value in line.items() if key and value}
 
 
+@lru_cache(1 << 16)  # most columns say the same of thousands of rows
 def _number(text: str) -> Any:
     for kind in (int, float):
         try:

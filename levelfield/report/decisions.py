@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
@@ -60,7 +61,7 @@ class Seeds:
     right: Right | None = field(default=None, compare=False, repr=False)
     anchor: str = field(default="", compare=False)
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return fmean(self.values) if self.values else math.nan
 
@@ -68,7 +69,7 @@ class Seeds:
     def median(self) -> float:
         return median(self.values) if self.values else math.nan
 
-    @property
+    @cached_property
     def variance(self) -> float:
         """Between seeds; 0 for a single one."""
         return variance(self.values) if len(self.values) > 1 else 0.0
@@ -143,8 +144,7 @@ class Contrast:
     scatter: a lower bound on the standard deviation between seeds: that of all arms of the task, or where arms are
     paired of the same contrast of all models. Two seeds of a model that learns half of the time are often alike; other
     arms say that they need not be. How well it is known, from all of them, says how far a mean of few seeds may be off.
-    paired: the arms are the same trained models in several places, so that each seed is
-    compared with itself (`same_weights`).
+    paired: the arms are the same trained models in several places: each seed is compared with itself (`same_weights`).
     """
 
     terms: tuple[tuple[float, Seeds], ...]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -168,7 +169,7 @@ class Table:
             cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new), right=None)
         return replace(self, cells=cells)
 
-    @property
+    @cached_property
     def tasks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key.task for key in self.cells))
 
