@@ -23,7 +23,6 @@ from typing import Any
 import numba
 import numba.extending
 import torch
-import torch.utils._pytree as pytree
 from numba import types
 from numba.core.cgutils import get_or_insert_function, ir  # ir: llvmlite of this numba's version
 from numba.extending import lower_builtin, models, register_model, type_callable
@@ -165,7 +164,12 @@ def as_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
     `Tensor.numpy` alone would forbid torch for ever to free that memory, as it does with that of sharded parameters.
     """
-    return pytree.tree_map_only(torch.Tensor, lambda x: from_dlpack(to_dlpack(x.detach())).numpy(), arguments)
+    made = [as_arrays(x) if isinstance(x, tuple) else _as_array(x) for x in arguments]
+    return tuple(made) if type(arguments) is tuple else type(arguments)(*made)
+
+
+def _as_array(x: Any) -> Any:
+    return from_dlpack(to_dlpack(x.detach())).numpy() if isinstance(x, torch.Tensor) else x
 
 
 def to_simd_layout(z: torch.Tensor) -> torch.Tensor:
