@@ -12,6 +12,7 @@ import ast
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from repository import ROOT
@@ -45,6 +46,7 @@ class Count:
         return sum(f.typed for f in self.functions) / total if total else 1.0
 
 
+@cache
 def count(folder: Path) -> Count:
     """Every .py file below the folder that is not empty."""
     texts = {str(p.relative_to(ROOT)): p.read_text() for p in sorted(folder.rglob("*.py"))}

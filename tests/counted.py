@@ -166,6 +166,9 @@ def in_python_by(function: Any, tensors: Any) -> int:
     return tally.total
 
 
+_LOOPS: dict[Any, int] = {}  # operations of a compiled loop, by its name and the shapes of what it is given
+
+
 class Referee(TorchDispatchMode):
     """Counts the operations that run within it, without the ledger's rules.
 
@@ -176,7 +179,6 @@ class Referee(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
-        self.known: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -198,9 +200,9 @@ class Referee(TorchDispatchMode):
                 return (2 * rows + channels) * each + 6 * rows * size
             return (3 * rows + 2 * channels) * each + 14 * rows * size
         shapes = name, *(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in args), args[0].dtype
-        if shapes not in self.known:
-            self.known[shapes] = in_python_by(func, args)
-        return self.known[shapes]
+        if shapes not in _LOOPS:
+            _LOOPS[shapes] = in_python_by(func, args)
+        return _LOOPS[shapes]
 
     def _torch(self, name: str, func: Any, args: Any, out: Any) -> int:
         first = out[0] if isinstance(out, tuple | list) else out

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from repository import ROOT
@@ -41,9 +41,9 @@ class Source:
         """The module or folder of the package it belongs to: `levelfield.mixers.s4` is in "mixers"."""
         return unit(self.module)
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.path.read_text(), str(self.path))
+        return tree(self.path)
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -56,12 +56,14 @@ class Source:
 
     def _imports(self, node: ast.AST, lazy: bool, typing: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                continue  # nine of ten nodes, in which no statement can stand
             if isinstance(child, ast.Import):
                 yield from (Import(alias.name, child.lineno, lazy, typing) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 yield from (Import(name, child.lineno, lazy, typing) for name in self._targets(child))
             else:
-                inner = lazy or isinstance(child, (ast.FunctionDef, ast.Lambda))
+                inner = lazy or isinstance(child, ast.FunctionDef)
                 only_types = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
                 yield from self._imports(child, inner, only_types)
 
@@ -75,9 +77,10 @@ class Source:
             ours = inner.with_suffix(".py").exists() or (inner / "__init__.py").exists()
             yield f"{base}.{alias.name}" if ours else base
 
-    def calls(self) -> Iterator[tuple[ast.Call, str, tuple[ast.AST, ...]]]:
+    @cached_property
+    def calls(self) -> tuple[tuple[ast.Call, str, tuple[ast.AST, ...]], ...]:
         """Every call, the dotted name of what is called ("" for anything else), and the nodes around it."""
-        yield from self._calls(self.tree, ())
+        return tuple(self._calls(self.tree, ()))
 
     def _calls(self, node: ast.AST, around: tuple[ast.AST, ...]) -> Iterator[tuple[ast.Call, str, tuple[ast.AST, ...]]]:
         if isinstance(node, ast.Call):
@@ -117,8 +120,15 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
-def sources() -> list[Source]:
-    return [Source(path) for path in sorted(PACKAGE.rglob("*.py"))]
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of a file, read once for all that ask."""
+    return ast.parse(path.read_text(), str(path))
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    return tuple(Source(path) for path in sorted(PACKAGE.rglob("*.py")))
 
 
 @dataclass(frozen=True)

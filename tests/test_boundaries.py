@@ -178,7 +178,7 @@ def test_probes_neither_train_nor_write_files() -> None:
     writing = {"write_text", "write_bytes", "mkdir", "save", "savez", "save_file", "backward", "unlink"}
     for source in (s for s in SOURCES if s.unit == "probes"):
         assert not [i for i in source.imports if i.module.startswith("torch.optim")], source.module
-        for call, name, _ in source.calls():
+        for call, name, _ in source.calls:
             assert not name.startswith("torch.optim"), source.at(call)
             assert not (isinstance(call.func, ast.Attribute) and call.func.attr in writing), source.at(call)
             assert name != "open", source.at(call)
@@ -290,7 +290,7 @@ def test_no_constructor_swallows_keywords() -> None:
 
 
 def test_no_hasattr() -> None:
-    found = [s.at(call) for s in SOURCES if s.unit != "pretrained" for call, name, _ in s.calls() if name == "hasattr"]
+    found = [s.at(call) for s in SOURCES if s.unit != "pretrained" for call, name, _ in s.calls if name == "hasattr"]
     assert found == []
 
 
@@ -302,7 +302,7 @@ def test_global_generators_are_seeded_only_inside_fork_rng() -> None:
     found = [
         source.at(call)
         for source in SOURCES
-        for call, name, around in source.calls()
+        for call, name, around in source.calls
         if seeding.match(name)
         and not any(isinstance(n, ast.With) and "fork_rng" in ast.unparse(n.items[0]) for n in around)
     ]
@@ -313,13 +313,13 @@ def test_there_is_one_training_loop() -> None:
     calls = [
         source.unit
         for source in SOURCES
-        for call, _, _ in source.calls()
+        for call, _, _ in source.calls
         if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
     ]
     # The contract looks at gradients, the ledger counts their cost, a plan measures a pass.
     assert set(calls) <= {"train", "contract", "runs", "engine"}
     assert calls.count("train") == 1
-    optimizers = {s.unit for s in SOURCES for _, name, _ in s.calls() if name.startswith(("torch.optim.", "optim."))}
+    optimizers = {s.unit for s in SOURCES for _, name, _ in s.calls if name.startswith(("torch.optim.", "optim."))}
     assert optimizers <= {"train"}
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from imports import PACKAGE, dotted
+from imports import PACKAGE, dotted, tree
 from repository import ROOT
 
 MOST_BY_POSITION = 5
@@ -30,11 +30,6 @@ def name(path: Path) -> str:
 
 
 FILES = {name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
 
 
 def decorators(function: ast.FunctionDef) -> list[str]:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from imports import tree
 from repository import ROOT, TESTS
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -50,11 +51,6 @@ def name(path: Path) -> str:
 
 
 FILES = {name(path): path for path in prose_files()}
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:

@@ -17,7 +17,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from itertools import product
@@ -94,7 +94,8 @@ class Source:
         plain = not named.is_file(kind) and "." not in kind
         compared = named.is_named(name) or (plain and name not in listed() and by_name.is_mixer(name))
         if options != USUAL and not compared:
-            given = ", ".join(f"--{option.name}" for option in fields(options) if getattr(options, option.name))
+            usual = vars(USUAL)
+            given = ", ".join(f"--{name}" for name, value in vars(options).items() if value != usual[name])
             raise UserError(f"{name} says itself what it runs, so {given} cannot change it: give them with a mixer.")
         study, mixer = ("compare", name) if compared else (name, "")
         return Source(study, mixer, options, trials, numerics)

@@ -12,7 +12,7 @@ import sys
 import tarfile
 import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -242,25 +242,38 @@ def test_an_interrupt_ends_the_command_wherever_it_comes(tmp_path: Path, number:
     assert (done.returncode, done.stderr.strip()) == (code, "stopped; run the same command again to continue")
 
 
-def compressed(text: bytes) -> dict[str, bytes]:
-    """The same text in every form that is unpacked."""
-    zipped, tarred = BytesIO(), BytesIO()
-    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+def in_zip(text: bytes) -> bytes:
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", text)
-    with tarfile.open(fileobj=tarred, mode="w:gz") as archive:
+    return made.getvalue()
+
+
+def in_tar(text: bytes) -> bytes:
+    made, packed = BytesIO(), lzma.compress(text, preset=0)
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
         info = tarfile.TarInfo("a.txt.xz")
-        info.size = len(lzma.compress(text))
-        archive.addfile(info, BytesIO(lzma.compress(text)))
-    packed = {"a.txt": text, "a.txt.gz": gzip.compress(text), "a.jsonl.xz": lzma.compress(b'{"text": "%s"}' % text)}
-    return packed | {"a.zip": zipped.getvalue(), "a.tar.gz": tarred.getvalue()}
+        info.size = len(packed)
+        archive.addfile(info, BytesIO(packed))
+    return made.getvalue()
 
 
-@pytest.mark.parametrize("name", list(compressed(b"")))
+FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "a.txt": bytes,
+    "a.txt.gz": gzip.compress,
+    "a.jsonl.xz": lambda text: lzma.compress(b'{"text": "%s"}' % text, preset=0),
+    "a.zip": in_zip,
+    "a.tar.gz": in_tar,
+}
+"""Every form that is unpacked, and what makes it of a text."""
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_no_more_is_unpacked_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(corpus_files, "MOST", 1 << 20)
-    (tmp_path / name).write_bytes(compressed(b"a" * (1 << 19))[name])
+    (tmp_path / name).write_bytes(FORMS[name](b"a" * (1 << 19)))
     assert corpus_files.documents(tmp_path, no_progress) == [b"a" * (1 << 19)]
-    (tmp_path / name).write_bytes(compressed(b"a" * (50 << 20))[name])
+    (tmp_path / name).write_bytes(FORMS[name](b"a" * (50 << 20)))
     tracemalloc.start()
     with pytest.raises(UserError, match="give a part of it"):
         corpus_files.documents(tmp_path, no_progress)

@@ -178,14 +178,16 @@ CASES = [case for case in false_alarms.cases() if case.rule != "miralles2025_tab
 
 @pytest.mark.parametrize("law", get_args(false_alarms.Law))
 def test_no_rule_errs_in_more_than_one_report_of_twenty(law: false_alarms.Law) -> None:
-    """A short run of `benchmarks/false_alarms.py`, with three seeds; all rules together must stay below 5 % too."""
-    reports, wrong = 12, {}
-    for case in CASES:
+    """A short run of `benchmarks/false_alarms.py`, with three seeds; all rules together must stay below 5 % too.
+
+    As there, a law is left out where it makes a truth that can be decided, or is `bell` by another name."""
+    reports, wrong, cases = 12, {}, [case for case in CASES if case.has(law)]
+    for case in cases:
         line = false_alarms.simulate(case, law, (3,), reports)
         wrong[case.rule, case.truth] = int(str(line["false_alarms"]))
     for count in wrong.values():
         assert count <= _most(reports)
-    assert sum(wrong.values()) <= _most(reports * len(CASES))
+    assert sum(wrong.values()) <= _most(reports * len(cases))
 
 
 def _most(reports: int, rate: float = 0.05, doubt: float = 1e-4) -> int:

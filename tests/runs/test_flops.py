@@ -129,7 +129,8 @@ def test_a_real_batch_costs_what_the_ledger_says(config: MixerConfig) -> None:
 
     Tables of positions are made once a process, here before anything is counted."""
     net = network(config)
-    dispatched(net, batch_of([T] * B))
+    training_loss(net.train(), batch_of([T] * B), Classify(), FirstSymbol().input, Generator()).backward()
+    net.zero_grad(set_to_none=True)
     for lengths in ([T] * B, [T, 3, T - 1, 17, 1]):
         batch = batch_of(lengths)
         expected = dispatched(net, batch)

@@ -165,7 +165,7 @@ def as_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     `Tensor.numpy` alone would forbid torch for ever to free that memory, as it does with that of sharded parameters.
     """
     made = [as_arrays(x) if isinstance(x, tuple) else _as_array(x) for x in arguments]
-    return type(arguments)(*made) if hasattr(arguments, "_fields") else tuple(made)
+    return tuple(made) if type(arguments) is tuple else type(arguments)(*made)
 
 
 def _as_array(x: Any) -> Any:
