@@ -250,7 +250,7 @@ def in_zip(text: bytes) -> bytes:
 
 
 def in_tar(text: bytes) -> bytes:
-    made, packed = BytesIO(), lzma.compress(text, preset=0)
+    made, packed = BytesIO(), lzma.compress(text)
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         info = tarfile.TarInfo("a.txt.xz")
         info.size = len(packed)
@@ -261,7 +261,7 @@ def in_tar(text: bytes) -> bytes:
 FORMS: dict[str, Callable[[bytes], bytes]] = {
     "a.txt": bytes,
     "a.txt.gz": gzip.compress,
-    "a.jsonl.xz": lambda text: lzma.compress(b'{"text": "%s"}' % text, preset=0),
+    "a.jsonl.xz": lambda text: lzma.compress(b'{"text": "%s"}' % text),
     "a.zip": in_zip,
     "a.tar.gz": in_tar,
 }
