@@ -1,6 +1,6 @@
 """Answers each claim of docs/findings.md in a line, for the table at its top and for the README.
 
-    brief.never_from_scratch(found)     # "A small Transformer lifted at an equal allowance of steps: yes on ..."
+    brief.never_from_scratch(found)     # "At an equal allowance of steps: yes on reviews, where a small ..."
 
 The whole answer, with its conditions, stands in the section. Every number and every word about what is shown is
 computed from the findings, so that new rows change the answer.
@@ -8,7 +8,6 @@ computed from the findings, so that new rows change the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -42,18 +41,18 @@ def never_from_scratch(found: Answer) -> str:
             )
         else:
             others.append((holds, words.named(task)))
-    lifted = "; ".join([*rises, *filter(None, [_by_answer(others)])])
-    closer = words.capital(_by_answer(gaps))
+    lifted = "; ".join([*rises, *filter(None, [summary.by_answer(others)])])
+    closer = words.capital(summary.by_answer(gaps))
     return f"{words.capital(shown.ALLOWED)}: {lifted}. Does it come closer to S4? {closer}."
 
 
 def never_stopped(found: Answer) -> str:
     """Of which models the lift is shown to stay, at how many of the learning rates that were tried."""
     asked = {name: [f for f in found.findings if f.subject.startswith(f"{name}'s lift")] for name in MODELS.values()}
-    return (
-        words.capital("; ".join(f"{name}, at each of two learning rates: {_counted(asked[name])}" for name in asked))
-        + "."
+    told = (
+        f"{name}, at each of two learning rates: {summary.counted(each, zeros=False)}" for name, each in asked.items()
     )
+    return f"{words.capital('; '.join(told))}."
 
 
 def scarce_labels(found: Answer) -> str:
@@ -63,7 +62,7 @@ def scarce_labels(found: Answer) -> str:
         f.subject.removeprefix(start).rstrip(")"): f.decided for f in found.findings if f.subject.startswith(start)
     }
     answers = [(sign, f"{words.named(t)}{', the control' * (t == summary.CONTROL)}") for t, sign in asked.items()]
-    return f"Is the lift largest where labels are fewest? {words.capital(_by_answer(answers))}."
+    return f"Is the lift largest where labels are fewest? {words.capital(summary.by_answer(answers))}."
 
 
 def starts(found: Answer) -> str:
@@ -74,7 +73,7 @@ def starts(found: Answer) -> str:
         "level with it then": "is level with S4 once both are pretrained",
     }
     findings = {start: [f for f in found.findings if question in f.subject] for start, question in asked.items()}
-    counts = "; ".join(f"{start}: {_counted(each)}" for start, each in findings.items())
+    counts = "; ".join(f"{start}: {summary.counted(each, zeros=False)}" for start, each in findings.items())
     return f"Of {len(OTHERS)} models, {counts}."
 
 
@@ -90,8 +89,10 @@ def enriched(found: Answer) -> str:
         if finding.subject.startswith(summary.ENRICHED):
             lifts.setdefault(words.named(finding.subject.partition(" (")[2].rstrip(")")), []).append(finding)
     positions = [finding for finding in found.findings if finding.subject.startswith("positions lift")]
-    told = "; ".join(f"on {task} {_counted(each)}" for task, each in lifts.items())
-    return f"Enriched training lifts models: {told}. Positions lift attention: {_counted(positions)}."
+    told = "; ".join(f"on {task} {summary.counted(each, zeros=False)}" for task, each in lifts.items())
+    return (
+        f"Enriched training lifts models: {told}. Positions lift attention: {summary.counted(positions, zeros=False)}."
+    )
 
 
 def local(found: Answer) -> str:
@@ -105,7 +106,7 @@ def local(found: Answer) -> str:
         f"{fmean(share.places[seen]):.0f} %{summary.interval(answers.get(task), share)} on {share.name}"
         for task, share in natural.items()
     )
-    asked = _by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
+    asked = summary.by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
     none = "".join(
         f" On a task [proved](reach.md) to take over {share.proved}: {fmean(share.places[seen]):.0f} %."
         for share in proved
@@ -123,20 +124,13 @@ def beyond(found: Answer, layout: str) -> str:
     """
     made = shown.recall(found)
     last = made.longest // made.trained
-    decided = [finding.decided for finding in made.falls(found, last)]
-    lose, keep, unclear = (decided.count(sign) for sign in (1, -1, 0))
-    told = [
-        (lose, f"{'loses' if lose == 1 else 'lose'} more than half in some {layout}"),
-        (keep, f"{'keeps' if keep == 1 else 'keep'} half or more in every {layout}"),
-        (unclear, f"{'is' if unclear == 1 else 'are'} open"),
-    ]
-    counts = words.listed(f"{count} {what}" for count, what in told if count)
-    return f"Of {len(decided)} models asked at {last} times their training length, {counts}."
+    falls = made.falls(found, last)
+    return f"Of {len(falls)} models asked at {last} times their training length, {summary.fallen(falls, layout)}."
 
 
 def machines(found: Answer) -> str:
     """How many of the known separations are shown."""
-    return f"Separations known from the work of others: {_counted(found.findings)}."
+    return f"Separations known from the work of others: {summary.counted(found.findings, zeros=False)}."
 
 
 def reach(found: Answer) -> str:
@@ -147,18 +141,3 @@ def reach(found: Answer) -> str:
         f"As proved: {exact} of {bound} runs that see no further than the range score exactly 50 %. Of {len(free)} "
         f"models that see everything, {far} learn {longest}, the longest range tried."
     )
-
-
-def _counted(findings: Iterable[Finding]) -> str:
-    """Returns "1 yes, 2 open"."""
-    decided = [finding.decided for finding in findings]
-    counts = {word: decided.count(sign) for sign, word in shown.WORDS.items()}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-
-
-def _by_answer(answers: Iterable[tuple[int, str]]) -> str:
-    """Returns "yes on reviews; open on ListOps and pictures"."""
-    told: dict[str, list[str]] = {}
-    for decided, name in answers:
-        told.setdefault(shown.WORDS[decided], []).append(name)
-    return "; ".join(f"{word} on {words.listed(told[word])}" for word in shown.WORDS.values() if word in told)

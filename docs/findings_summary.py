@@ -65,10 +65,19 @@ two agree.
 """
 
 
-def counted(findings: Sequence[Finding]) -> str:
-    """Returns "3 yes, 0 no, 15 open"."""
-    yes, no = (sum(finding.decided == sign for finding in findings) for sign in (1, -1))
-    return f"{yes} yes, {no} no, {len(findings) - yes - no} open"
+def counted(findings: Sequence[Finding], zeros: bool = True) -> str:
+    """Returns "3 yes, 0 no, 15 open". zeros: whether answers are told that nothing has."""
+    decided = [finding.decided for finding in findings]
+    counts = {word: decided.count(sign) for sign, word in shown.WORDS.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count or zeros)
+
+
+def by_answer(answers: Iterable[tuple[int, str]]) -> str:
+    """Returns "yes on reviews; open on ListOps and pictures"."""
+    told: dict[str, list[str]] = {}
+    for decided, name in answers:
+        told.setdefault(shown.WORDS[decided], []).append(name)
+    return "; ".join(f"{word} on {words.listed(told[word])}" for word in shown.WORDS.values() if word in told)
 
 
 def by_name(found: Answer) -> str:
@@ -139,12 +148,10 @@ def _closer(table: Table, answers: Mapping[str, int], tasks: Sequence[str]) -> s
 
 def _told(answers: Mapping[str, int], beside: Mapping[str, str]) -> str:
     """Returns "yes on reviews (7.7 behind); open on ListOps", what stands beside a task in brackets."""
-    told: dict[str, list[str]] = {}
-    for task, answer in answers.items():
-        told.setdefault(shown.WORDS[answer], []).append(
-            words.named(task) + (f" ({beside[task]})" if task in beside else "")
-        )
-    return "; ".join(f"{word} on {words.listed(told[word])}" for word in ("yes", "no", "open") if word in told)
+    return by_answer(
+        (answer, words.named(task) + (f" ({beside[task]})" if task in beside else ""))
+        for task, answer in answers.items()
+    )
 
 
 def _gaps(table: Table, task: str, before: str) -> str:
@@ -319,7 +326,7 @@ def _at_longest(found: Answer, learnt: str, layout: str) -> str:
     apart = f" ({min(scores):.0f} to {max(scores):.0f} % right in the harder {layout}, medians)"
     return (
         f"{len(answers)} models learnt to {learnt} {made.trained} words"
-        f"{apart if max(scores) - min(scores) > 1 else ''}. At {last} times that length, {_fallen(answers, layout)}"
+        f"{apart if max(scores) - min(scores) > 1 else ''}. At {last} times that length, {fallen(answers, layout)}"
     )
 
 
@@ -330,13 +337,13 @@ def beyond(found: Answer) -> str:
     last, kept = made.longest // made.trained, left(made)
     lost, best = sum(share <= FAR for share in kept.values()), max(kept, key=lambda model: kept[model])
     return (
-        f"{_at_longest(found, 'find needles in', 'haystack')}; at twice, {_fallen(made.falls(found, TWICE))}. "
+        f"{_at_longest(found, 'find needles in', 'haystack')}; at twice, {fallen(made.falls(found, TWICE))}. "
         f"At {last} times, among {shown.HAYSTACKS[made.haystack]}, {lost} keep at most a quarter of their gain "
         f"over guessing, while {words.named(best)} keeps {100 * kept[best]:.0f} % (a description, not a verdict)."
     )
 
 
-def _fallen(findings: Sequence[Finding], layout: str = "haystack") -> str:
+def fallen(findings: Sequence[Finding], layout: str = "haystack") -> str:
     """How many models are shown to lose more than half, how many to keep it, and how many are open."""
     said = {1: f"lose more than half in some {layout}", -1: f"keep half or more in every {layout}"}
     answers = [finding.decided for finding in findings]

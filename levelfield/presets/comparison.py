@@ -1,8 +1,8 @@
 """Compares a user's own mixer with baselines: defines the study that `levelfield compare FILE.py:Mixer` runs.
 
 Every arm has the same blocks, recipe, number of steps (or FLOPs, where they are asked to be equal) and, as nearly as
-widths allow, of parameters. Where the user's
-mixer or a baseline sees earlier steps alone, all arms do. The user's arms come first, so that their report does too.
+widths allow, of parameters. Where the user's mixer or a baseline sees earlier steps alone, all arms do. The user's arms
+come first, so that their report does too.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def shared(effort: Effort, options: Options) -> object:
     return size if options.equal == "steps" else [size, options.equal]
 
 
+@cache  # runs are asked for several times in a command
 def _flops(model: Model, of: Task, size: efforts.Size) -> Duration:
     """Returns the FLOPs that a model takes for the steps of a size, to three digits."""
     return Duration(float(f"{size.steps * step_flops(model, of, size.batch):.2e}"), "flops")
