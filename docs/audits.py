@@ -61,12 +61,13 @@ place, or on counts of n-grams: what a benchmark gives away whether or not a mod
 at steps, the rule is the label that is commonest in training given the place of such a step, the latest 1, 2 or 3
 symbols (windows of so many steps), or the symbol behind the last step that had an answer, which may tell that answer.
 Where one state answers at all steps, it is given the place alone. Each row is `levelfield audit TASK --without-models`,
-on at most 8,000 training and 2,000 test examples. *Of all* is how far the best rule has come from guessing to no error.
-The best rule is the one that is best on validation, and so is the best of the simplest rules: these know the length,
-first or last steps of the sequence, or of a step with an answer its place or its symbol. A rule may have much of a task
-that is long-range all the same: where the two steps that matter stand in fixed places, *each step with its place* finds
-them. And of the running products `words`, `modular` and `parity`, the latest symbols have the first steps alone, at
-which there are no others.
+on at most 8,000 training and 2,000 test examples, fewer where sequences are long. `speech_part` is a part of Speech
+Commands, and `retrieval_2k` reads pairs of papers that stand in for the release's. *Of all* is how far the best rule
+has come from guessing to no error. The best rule is the one that is best on validation, and so is the best of the
+simplest rules: these know the length, first or last steps of the sequence, or of a step with an answer its place or its
+symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
+places, *each step with its place* finds them. And of the running products `words`, `modular` and `parity`, the latest
+symbols have the first steps alone, at which there are no others.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
