@@ -55,7 +55,10 @@ from levelfield.studies import (
     miralles2025_table3,
     miralles2025_table4,
 )
+from levelfield.tasks.needle import Needle
 
+NEEDLE = Needle(32, 2, 2, values=16)  # guessing there is as in the study
+FOUND = 0.6  # of the way from guessing to all right, at the length of training
 ARMS = 6  # of a task, where power is measured
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
 
@@ -127,7 +130,11 @@ def cases() -> Iterator[Case]:
     )
     yield Case("miralles2025_enriched", "all arms equal", level, findings(miralles2025_enriched))
     half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
-    places = [(f"length={n}{h}", v) for n, v in ((16, LEVEL), (32, LEVEL), (64, half), (512, half)) for h in _HAYSTACKS]
+    places = [
+        (f"length={n}{h}", _found(n, h, share))
+        for n, share in ((16, FOUND), (32, FOUND), (64, FOUND * _huang2024_beyond.CLIFF), (512, FOUND / 2))
+        for h in _HAYSTACKS
+    ]
     places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]
     needles = tuple(Cell("needle", f"model{i}", "scratch", v, at) for i in range(8) for at, v in places)
     yield Case("huang2024_small", "half is lost, no remedy helps", needles, _fallen, paired=True)
@@ -154,12 +161,19 @@ def _placed(uneven: int) -> Iterator[tuple[str, float]]:
     first, central, last = _huang2024_beyond.FIFTHS
     depths = dict.fromkeys(first, middle + more) | dict.fromkeys(central, middle)
     depths |= dict.fromkeys(last, middle + more + 20 * uneven)
-    near = {"essay": LEVEL, "repeat": LEVEL, "pairs": LEVEL - 15}
+    near = {"essay": FOUND, "repeat": FOUND, "pairs": FOUND - 0.2}
     for length in (16, 32, 64, 128):
         yield f"length={length}", LEVEL
         yield from ((f"length={length},depth={depth}", share) for depth, share in depths.items())
         for name, share in near.items():
-            yield f"length={length},format={name}", share - 15 * (length > 32)
+            end = f",format={name}"
+            yield f"length={length}{end}", _found(length, end, share - 0.2 * (length > 32))
+
+
+def _found(length: int, haystack: str, share: float) -> float:
+    """Returns the percent that is found by who has come so far from guessing to all right in a haystack."""
+    floor = max(GUESS, 100 * NEEDLE.at_length(length).keyless(haystack.partition("=")[2] or "pairs"))
+    return floor + share * (100 - floor)
 
 
 def _counted() -> Iterator[tuple[str, float]]:

@@ -18,6 +18,7 @@ import reach_figure
 
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SPT, TRANSFORMER
+from levelfield.studies._huang2024_beyond import TWICE
 from levelfield.studies.amos2025_arms import LIFT
 from levelfield.studies.amos2025_patience import MODELS
 from levelfield.studies.amos2025_starts import OTHERS
@@ -118,14 +119,22 @@ def local(found: Answer) -> str:
 
 
 def beyond(found: Answer, layout: str) -> str:
-    """How many models lose half of what they have learnt at the longest length that was asked.
+    """How many models lose half of what they have learnt at twice the training length, which was planned, and at the
+    longest one that was asked.
 
     layout: what a text of that length may differ in, such as "haystack".
     """
     made = shown.recall(found)
     last = made.longest // made.trained
-    falls = made.falls(found, last)
-    return f"Of {len(falls)} models asked at {last} times their training length, {summary.fallen(falls, layout)}."
+    lost, kept, none = (
+        [sum(finding.decided == sign for finding in made.falls(found, times)) for times in (TWICE, last)]
+        for sign in (1, -1, 0)
+    )
+    return (
+        f"More than half is lost in some {layout}, at twice the training length, by {lost[0] or 'none'} of "
+        f"{lost[0] + kept[0] + none[0]} models ({kept[0]} are shown to keep half, {none[0]} are open); at {last} times "
+        f"it, by {lost[1]} ({kept[1]} {'is' if kept[1] == 1 else 'are'} shown to keep half, {none[1]} are open)."
+    )
 
 
 def machines(found: Answer) -> str:

@@ -166,7 +166,9 @@ def _draw_recall(axes: Axes, found: Answer) -> None:
         axes.fill_between(xs, *_ends(values), color=FAMILIES[kind], alpha=0.1, lw=0)
         axes.plot(xs, middles, f"{form}-", color=FAMILIES[kind], markersize=5, linewidth=1.5)
         ends.append((xs[-1], middles[-1], MODELS.get(model, model), FAMILIES[kind]))
-    axes.axhline(made.floor, color=style.FAINT, linestyle=":", linewidth=1.2)
+    lengths = sorted(made.floors)
+    guesses = [made.floors[length] for length in lengths]
+    axes.plot([length / made.trained for length in lengths], guesses, color=style.FAINT, linestyle=":", linewidth=1.2)
     axes.axvline(1, color=style.FAINT, linestyle=":", linewidth=1.2)
     ticks = sorted({length / made.trained for arms in made.cells.values() for length in arms})
     _doubling(axes, ticks, [f"{tick:g}" for tick in ticks])

@@ -21,8 +21,9 @@ from levelfield.mixers.attention import Attention
 from levelfield.report.decisions import Contrast, Seeds, difference
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
+from levelfield.studies import huang2024_small
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
-from levelfield.studies._huang2024_beyond import FALL, TWICE
+from levelfield.studies._huang2024_beyond import FALL, TWICE, LengthScores
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.miralles2025_enriched import ENRICHED
@@ -226,26 +227,28 @@ def plain(found: Answer) -> dict[str, tuple[float, float]]:
 
 
 class Recall(NamedTuple):
-    """Needles found in the haystack that is hardest at the longest length, by model and by steps asked."""
+    """Needles found in the haystack that is hardest at the longest length, by model and by steps asked.
+
+    floors: what guessing has there, in percent, by steps asked."""
 
     haystack: str
     cells: Mapping[str, Mapping[int, Seeds]]
     trained: int
-    floor: float
+    floors: Mapping[int, float]
 
     @property
     def longest(self) -> int:
         return max(length for arms in self.cells.values() for length in arms)
 
     def kept(self) -> dict[str, dict[int, float]]:
-        """Model -> multiple of the training length -> what is left there of the median's gain over guessing."""
-        return {
-            model: {
-                n // self.trained: (arm.median - self.floor) / (arms[self.trained].median - self.floor)
-                for n, arm in arms.items()
-                if n > self.trained
-            }
+        """Model -> multiple of the training length -> what is left there of the median's way from guessing to 100 %."""
+        gains = {
+            model: {n: (arm.median - self.floors[n]) / (100 - self.floors[n]) for n, arm in arms.items()}
             for model, arms in self.cells.items()
+        }
+        return {
+            model: {n // self.trained: gain / mine[self.trained] for n, gain in mine.items() if n > self.trained}
+            for model, mine in gains.items()
         }
 
     def falls(self, found: Answer, times: int) -> list[Finding]:
@@ -254,18 +257,26 @@ class Recall(NamedTuple):
         return [finding for finding in found.findings if finding.subject in asked]
 
 
-def recall(found: Answer) -> Recall:
-    """Returns the haystack that decides; that of all together where rows do not tell them apart."""
+def recall(found: Answer, haystack: str | None = None) -> Recall:
+    """Returns a haystack, by default the hardest; that of all together where rows do not tell them apart."""
     table = Table.of(found.results.rows, "length")
     cells: dict[str, dict[str, dict[int, Seeds]]] = {}
     for key, arm in table.cells.items():
         length, _, rest = key.place.partition(",")
-        name, _, haystack = rest.partition("=")
-        if length.isdigit() and (name, "," in haystack) in (("", False), ("format", False)):
-            cells.setdefault(haystack, {}).setdefault(key.model, {})[int(length)] = arm
+        name, _, here = rest.partition("=")
+        if length.isdigit() and (name, "," in here) in (("", False), ("format", False)):
+            cells.setdefault(here, {}).setdefault(key.model, {})[int(length)] = arm
     lengths = sorted({length for arms in cells[""].values() for length in arms})
-    hardest = min(cells, key=lambda name: fmean(arms[lengths[-1]].mean for arms in cells[name].values()))
-    return Recall(hardest, cells[hardest], lengths[1], table.floor(table.tasks[0]))
+    if haystack is None:
+        haystack = min(cells, key=lambda name: fmean(arms[lengths[-1]].mean for arms in cells[name].values()))
+    asked, end = length_scores(found), f",format={haystack}" if haystack else ""
+    return Recall(haystack, cells[haystack], lengths[1], {n: asked.floor(n, end) for n in lengths})
+
+
+def length_scores(found: Answer) -> LengthScores:
+    """Returns the scores by length, with what the study takes for guessing."""
+    of = huang2024_small.length_scores if found.study.name == huang2024_small.study.name else LengthScores.of
+    return of(found.results.rows)
 
 
 def recall_head(found: Answer) -> Head:

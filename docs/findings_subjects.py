@@ -19,6 +19,7 @@ import by_operator
 import findings_brief as brief
 import findings_summary as summary
 import leads
+import leads_length
 import never_stopped
 import reach_figure
 
@@ -205,13 +206,13 @@ SUBJECTS = (
         groups=BEYOND,
         headline="Does every model fail beyond its training length? (Huang 2024)",
         tuned=TUNED_ON_NEEDLES,
-        lead=leads.beyond,
+        lead=leads_length.beyond,
         known=(
             ("window helps*", "known"),
             ("sinks helps*", "known"),
             ("more than half is lost at 16 times*", SEEN),
             ("the middle is lost*", SEEN),
-            ("the haystack matters more*", SEEN),
+            ("a haystack * easier*", SEEN),
             *((f"more than half is lost at 2 times * ({model})", RULE) for model in KEPT_BY_RULE),
         ),
     ),
@@ -228,11 +229,11 @@ SUBJECTS = (
         brief=partial(brief.beyond, layout="layout"),
         groups=BEYOND,
         tuned=TUNED_ON_NEEDLES,
-        lead=lambda found: leads.counting(found, _of("huang2024_small")),
+        lead=lambda found: leads_length.counting(found, _of("huang2024_small")),
         known=(
             ("more than half is lost*(mamba2)", SEEN),  # by a pilot, and so the next
             ("more than half is lost*(rotary)", SEEN),
-            ("the layout matters more*", RULE),
+            ("a layout * easier*", RULE),
         ),
     ),
     Subject(

@@ -62,7 +62,7 @@ QUESTIONS: Sequence[tuple[str, str]] = (
     (r"more than half is lost at (\d+) times the length \((.+)\)", "At {0} times the length, {1} loses over half"),
     (r"the middle is lost at the training length \((.+)\)", "{0} finds least in the middle at the training length"),
     (r"the middle is lost beyond it \((.+)\)", "{0} finds least in the middle beyond the training length"),
-    (r"the (haystack|layout) matters more than the length \((.+)\)", "For {1}, the {0} matters more than the length"),
+    (r"a (haystack|layout) (beyond .+ at it) \((.+)\)", "For {2}, a {0} {1}"),
     (rf"({'|'.join(REMEDIES)}) helps (.+)", "{0} {1} at four times its training length"),
 )  # fmt: skip
 """Patterns of what studies ask, and the sentences that the page has for them."""

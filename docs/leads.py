@@ -6,7 +6,7 @@ can be counted is counted: the lengths of expressions, the parameters of arms, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from levelfield.report.decisions import Span
 from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
-from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, LengthScores, fifth
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
@@ -271,93 +270,6 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
     )
 
 
-def beyond(found: Answer) -> Iterator[str]:
-    """The share of the gain over guessing that is left in the hardest haystack, by multiples of the training length;
-    which part of the text is lost, and what the haystack costs beside the length."""
-    made = shown.recall(found)
-    trained, last = made.trained, made.longest // made.trained
-    yield (
-        "The verdict asks at twice the training length and at the longest one, in whichever haystack costs most. The "
-        f"fall is steepest among {shown.HAYSTACKS[made.haystack]}. The table describes and decides nothing: it "
-        f"shows how much of the gain over guessing at {trained} words is left at longer lengths (medians over seeds).\n"
-    )
-    kept = made.kept()
-    yield from _left(made, kept)
-    half = sum(shares[4] < 0.5 for shares in kept.values())
-    quarter = sum(shares[last] <= 0.25 for shares in kept.values())
-    best = max(kept, key=lambda model: kept[model][last])
-    yield (
-        f"\nAt four times the length {half} of {len(kept)} architectures keep less than half; at {last} times "
-        f"{quarter} keep a quarter or less, and {words.named(best)} keeps {100 * kept[best][last]:.0f} %. Some "
-        f"remedies need no training. That windows and sinks do not help is known beforehand: a window of {trained} "
-        f"words hides three quarters of the needles at {4 * trained}."
-    )
-    yield from _places(found)
-
-
-def _left(made: shown.Recall, kept: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
-    """The same as a table, beside the score at the training length."""
-    times = next(iter(kept.values()))
-    yield f"| model | right at {made.trained} words (%) | " + " | ".join(f"left at {n} ×" for n in times) + " |"
-    yield "|---" * (len(times) + 2) + "|"
-    for model, shares in kept.items():
-        learnt = made.cells[model][made.trained].median
-        yield (
-            f"| {words.named(model)} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in shares.values()) + " |"
-        )
-
-
-def _places(found: Answer) -> Iterator[str]:
-    """Which fifth of the text is lost most, and for how many models two haystacks are further apart than the fall."""
-    asked = LengthScores.of(found.results.rows)
-    lowest: dict[str, list[str]] = {}
-    for model in asked.learnt:
-        parts = zip(("first", "middle", "last"), FIFTHS, strict=True)
-        means = {name: part.mean for name, tenths in parts if (part := fifth(asked, model, asked.farther, tenths))}
-        lowest.setdefault(min(means, key=lambda name: means[name]), []).append(model)
-    said = "; ".join(
-        f"the {name} in {words.listed(words.named(m) for m in models)}" for name, models in sorted(lowest.items())
-    )
-    lost = [each for each in found.findings if each.subject.startswith("the middle is lost")]
-    more = [each for each in found.findings if each.subject.startswith("the haystack matters more")]
-    seen, costs = (sum(finding.seen > 0 for finding in each) for each in (lost, more))
-    yes, not_so = (sum(finding.decided == sign for finding in more) for sign in (1, -1))
-    no = [f for f in lost if f.decided < 0]
-    near = sum("at the training length" in f.subject for f in no)
-    yield (
-        f"As the numbers stand, the middle fifth of the text is {MIDDLE:.0f} points below both ends in {seen} of "
-        f"{len(lost)} questions; {len(no)} are answered no, {near or 'none'} of them at the training length and "
-        f"{len(no) - near or 'none'} beyond it. Beyond it, the lowest fifth is {said}."
-    )
-    yield (
-        f"The haystack matters more than the length where needles beyond the training length in an easy haystack are "
-        f"found more often than at that length in a hard one: so it stands in {costs} of {len(more)} architectures, "
-        f"yes for {yes} and no for {not_so}. Both questions were added after these rows had been seen."
-    )
-
-
-def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
-    """The share that is left in the harder layout, and which models hold needles and counting."""
-    made = shown.recall(found)
-    kept, last = made.kept(), made.longest // made.trained
-    yield (
-        "The question is which word of a text is the most frequent, which no single place can tell; that word is "
-        f"spread over the text or gathered in a third of it. A longer text is not harder in itself. {_soon(found)} "
-        f"This much of the gain over guessing is left where the word is {made.haystack} (medians over seeds; a "
-        "description, not a verdict):\n"
-    )
-    yield from _left(made, kept)
-    if needles is not None:
-        other = shown.recall(needles).kept()
-        both = {model: (kept[model][last], other[model][last]) for model in kept if last in other.get(model, {})}
-        parts = [f"{words.named(model)} {100 * one:.0f} and {100 * two:.0f}" for model, (one, two) in both.items()]
-        yield (
-            f"\nWhich models fall depends on what is asked. At {last} times the length, they keep these percentages of "
-            "their gain, first on counting and then on needles among look-alike pairs (the section before): "
-            f"{', '.join(parts)}."
-        )
-
-
 def machines(found: Answer) -> Iterator[str]:
     """At which length holding and failing are judged, and the rows of a model that no question asks about."""
     yield (
@@ -367,12 +279,6 @@ def machines(found: Answer) -> Iterator[str]:
     )
     if left_out := unasked(found.results.rows):
         yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"
-
-
-def _soon(found: Answer) -> str:
-    """Returns the steps after which training ended, by the medians of the arms."""
-    steps = sorted(int(cost.get("steps", 0)) for cost in found.results.ledgers.values())
-    return f"The task is learnt quickly: the arms' medians are {steps[0]:,} to {steps[-1]:,} steps of training."
 
 
 def _scratch(found: Answer) -> float:

@@ -3,15 +3,15 @@
     asked = LengthScores.of(rows)
     judged(falls(asked))                   # who loses more than half beyond the training length, in some haystack
     judged(middles(asked, beyond=True))    # whose scores are lower in the middle of the text than at either end
-    judged(haystacks(asked))               # for whom the haystack matters more than the length
+    judged(haystacks(asked))               # whose easy haystack beyond the training length is above a hard one at it
 
 Each is a claim of its own, and its questions are a family of their own. Nothing is asked of a model that has not learnt
-the task.
+the task. Scores are corrected for guessing, in each haystack at each length: 0 is guessing, and 100 all right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from operator import mul
@@ -27,23 +27,28 @@ CLIFF = 0.5  # of what a model is above guessing at the training length, lost be
 MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
 TWICE = 2  # the multiple of the training length that huang2024's claim is asked at
 FALL = "more than half is lost at {} times the length ({})"  # the name of a question: multiple, model
+STILL_EASIER = "a {} beyond the training length is easier than another at it ({})"  # haystack or layout, model
 K = TypeVar("K", bound=Hashable)
 FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
 
 
 @dataclass(frozen=True)
 class LengthScores:
-    """Scores by length, depth and haystack. trained: the training length; 0 where no length is known."""
+    """Scores by length, depth and haystack. trained: the training length; 0 where no length is known.
+
+    guess: the score of one who guesses as well as can be at a length, in a haystack, 0 to 1; None where chance and the
+    label prior are as good everywhere."""
 
     table: Table
     trained: int
+    guess: Callable[[int, str], float] | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> LengthScores:
+    def of(cls, rows: Sequence[Row], guess: Callable[[int, str], float] | None = None) -> LengthScores:
         """Takes the second of the lengths asked as that of training: they begin at its half."""
         table = Table.of(rows, "length")
         lengths = sorted({int(key.place) for key in table.cells if key.place.isdigit()})
-        return cls(table, lengths[1] if len(lengths) > 1 else 0)
+        return cls(table, lengths[1] if len(lengths) > 1 else 0, guess)
 
     @property
     def models(self) -> list[str]:
@@ -72,6 +77,24 @@ class LengthScores:
     def cell(self, model: str, length: int, end: str = "") -> Seeds | None:
         return self.table.cells.get(self.key(model, length, end))
 
+    def floor(self, length: int, end: str) -> float:
+        """Percent that guessing has there: in a haystack, or in all of them together."""
+        floor = self.table.floor(self.table.tasks[0])
+        if self.guess is None:
+            return floor
+        ends = [end] if end else self.haystacks
+        return max(floor, 100 * sum(self.guess(length, _name(each)) for each in ends) / len(ends))
+
+    def corrected(self, parts: Sequence[tuple[float, int, str, Seeds]]) -> Contrast:
+        """Returns a sum of scores corrected for guessing. parts: weight, length, haystack and score of each."""
+        terms, guessed = [], 0.0
+        for weight, length, end, cell in parts:
+            floor = self.floor(length, end)
+            share = weight / (1 - floor / 100)
+            terms.append((share, cell))
+            guessed += share * floor
+        return contrast(tuple(terms), guessed)
+
     def able(self, model: str) -> bool:
         """Whether a model finds enough at the training length, and beats the best simple rule there."""
         short = self.cell(model, self.trained)
@@ -88,12 +111,12 @@ class LengthScores:
 
     def falls(self, length: int, end: str) -> dict[str, Contrast]:
         """Returns a contrast for every model that was asked in a haystack at both lengths: more where less than CLIFF
-        of the gain over guessing at the training length is left. All that have learnt the task share their scatter."""
-        floor, found = self.table.floor(self.table.tasks[0]), dict[str, Contrast]()
+        of the score at the training length is left. All that have learnt the task share their scatter."""
+        found = dict[str, Contrast]()
         for model in self.models:
             one, more = self.cell(model, self.trained, end), self.cell(model, length, end)
             if one and more:
-                found[model] = contrast(((CLIFF, one), (-1.0, more)), (CLIFF - 1) * floor)
+                found[model] = self.corrected([(CLIFF, self.trained, end, one), (-1.0, length, end, more)])
         return found | together({model: found[model] for model in self.learnt if model in found})
 
 
@@ -195,19 +218,21 @@ def lost(first: Seeds, middle: Seeds, last: Seeds) -> Question:
 
 
 def haystacks(asked: LengthScores, word: str = "haystack") -> dict[str, Claim]:
-    """Asks of each model whether the haystack matters more than the length: whether needles beyond the training length
-    in some haystack are found more often than at that length in another. Empty of a single haystack.
+    """Asks of each model whether some haystack beyond the training length is still easier than another at it. Empty of
+    a single haystack.
 
-    word: what the task calls a haystack."""
+    That is so where the haystack changes scores more than the length does, both as main effects in these two haystacks;
+    so it cannot be where no haystack is hard at the training length, whatever happens beyond it. word: what the task
+    calls a haystack."""
     ends, lengths = asked.haystacks, (asked.trained, *asked.farther)
     found = {model: {(n, end): asked.cell(model, n, end) for n in lengths for end in ends} for model in asked.models}
     whole = {model: {k: c for k, c in cells.items() if c} for model, cells in found.items() if all(cells.values())}
-    read = {model: _Read.of(cells, ends, lengths) for model, cells in whole.items() if asked.able(model)}
+    read = {model: _Read.of(cells, asked) for model, cells in whole.items() if asked.able(model)}
     apart = {
-        pair: together({model: _above(mine, *pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
+        pair: together({model: mine.above(*pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
     }
     return {
-        f"the {word} matters more than the length ({model})": _compared(
+        STILL_EASIER.format(word, model): _compared(
             f"{model} {_names(asked)}", read[model], {pair: above[model] for pair, above in apart.items()}
         )
         if model in read
@@ -219,44 +244,46 @@ def haystacks(asked: LengthScores, word: str = "haystack") -> dict[str, Claim]:
 
 @dataclass(frozen=True)
 class _Read:
-    """Scores of one model by haystack. short: at the training length; long: beyond it, each at the same lengths."""
+    """Scores of one model by length and haystack, each of the same seeds."""
 
-    short: Mapping[str, Seeds]
-    long: Mapping[str, Sequence[Seeds]]
+    cells: Mapping[tuple[int, str], Seeds]
+    asked: LengthScores
 
     @classmethod
-    def of(cls, cells: Mapping[tuple[int, str], Seeds], ends: Sequence[str], lengths: Sequence[int]) -> _Read:
-        shared = dict(zip(cells, aligned([*cells.values()]), strict=True))
-        trained, *farther = lengths
-        short = {end: shared[trained, end] for end in ends}
-        return cls(short, {end: [shared[n, end] for n in farther] for end in ends})
+    def of(cls, cells: Mapping[tuple[int, str], Seeds], asked: LengthScores) -> _Read:
+        return cls(dict(zip(cells, aligned([*cells.values()]), strict=True)), asked)
+
+    def near(self, end: str) -> Seeds:
+        return self.cells[self.asked.trained, end]
+
+    def far(self, end: str) -> Contrast:
+        """The mean over lengths beyond that of training."""
+        lengths = self.asked.farther
+        return Contrast(tuple((1 / len(lengths), self.cells[n, end]) for n in lengths))
+
+    def above(self, easy: str, hard: str) -> Contrast:
+        """How far one haystack, beyond the training length, is above another at it."""
+        lengths = self.asked.farther
+        far = [(1 / len(lengths), n, easy, self.cells[n, easy]) for n in lengths]
+        return self.asked.corrected([*far, (-1.0, self.asked.trained, hard, self.near(hard))])
 
 
 def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast]) -> Claim:
     """Tells the two haystacks that speak most for a yes. apart: how far the first, beyond the training length, is above
     the second at it, for each pair of haystacks."""
-    if not all(cell.values for cell in read.short.values()):
+    if not all(cell.values for cell in read.cells.values()):
         return Claim(None, f"{name}: no seed has a score in every haystack at every length.")
     (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
-    far, near = Contrast(_mean(read.long[easy])), Contrast(((1.0, read.short[hard]),))
+    far, near = read.far(easy), Contrast(((1.0, read.near(hard)),))
     facts = (
         f"{name}: {_percent(far)}{_among(easy)}; at the training length {_percent(near)}{_among(hard)}: "
-        f"{most.span() or 'too few seeds for an interval'} between the two."
+        f"{most.span() or 'too few seeds for an interval'} between the two, corrected for guessing."
     )
     return Claim(some([*apart.values()]), facts)
 
 
 def _percent(score: Contrast) -> str:
     return score.told(f"{score.value:.1f} %")
-
-
-def _above(read: _Read, easy: str, hard: str) -> Contrast:
-    """How far one haystack, beyond the training length, is above another at it: more where it stays the easier one."""
-    return contrast((*_mean(read.long[easy]), (-1.0, read.short[hard])))
-
-
-def _mean(cells: Sequence[Seeds]) -> tuple[tuple[float, Seeds], ...]:
-    return tuple((1 / len(cells), cell) for cell in cells)
 
 
 def _names(asked: LengthScores) -> str:

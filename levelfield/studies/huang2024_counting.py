@@ -48,7 +48,8 @@ def probes(run: Run) -> Sequence[Probe]:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Says which models lose half of the task beyond its length, and if the layout matters more than the length."""
+    """Says which models lose half of the task beyond its length, and whether a layout there is easier than another at
+    it."""
     asked = LengthScores.of(rows)
     if not asked.learnt:
         return asked.unlearnt
@@ -58,7 +59,8 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
-    """Two families of questions: who loses more than half beyond the training length, and what matters more."""
+    """Two families of questions: who loses more than half beyond the training length, and whose easy layout there is
+    above a hard one at it."""
     asked = LengthScores.of(rows)
     return judged(falls(asked)) + judged(haystacks(asked, "layout"))
 

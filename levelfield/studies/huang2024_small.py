@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
 from levelfield.probes.remedies import Remedies, helped
 from levelfield.report.decisions import Contrast
@@ -21,6 +22,7 @@ from levelfield.report.verdicts import Claim, Finding, capped, judged
 from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import LengthScores, brief, falls, farther, haystacks, middles, told_falls
+from levelfield.tasks.needle import Needle
 
 NAME = "needle"
 FAR = 4  # times the training length, where remedies are compared
@@ -38,10 +40,18 @@ def probes(run: Run) -> Sequence[Probe]:
     return (Depths((*Depths().factors, needles.FARTHEST)), *([Remedies()] if helped(run.model) else []))
 
 
+def length_scores(rows: Sequence[Row]) -> LengthScores:
+    """Scores, in which guessing is to name the commonest value of the text: it needs no key."""
+    known = [effort for effort in needles.SIZES if any(row.get("effort") == effort for row in rows)]
+    task = efforts.generated(NAME, known[0] if known else "minutes")
+    assert isinstance(task, Needle)
+    return LengthScores.of(rows, lambda length, haystack: task.at_length(length).keyless(haystack))
+
+
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and in which haystack from where on; whether the
-    middle of a text is lost, and whether the haystack matters more than the length."""
-    asked = LengthScores.of(rows)
+    middle of a text is lost, and whether a haystack beyond the training length is easier than another at it."""
+    asked = length_scores(rows)
     if not asked.learnt:
         return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {brief(found)}" if (found := remedies(rows)) else ""
@@ -51,26 +61,26 @@ def verdict(rows: Sequence[Row]) -> str:
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Five families of questions: who falls, which remedy helps, who loses the middle, at the training length and
-    beyond it, and what matters more."""
+    beyond it, and whose haystacks are easier than others."""
     return fallen(rows) + remedies(rows) + places(rows)
 
 
 def fallen(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing, at twice
     the training length and at the longest one asked."""
-    return judged(falls(LengthScores.of(rows)))
+    return judged(falls(length_scores(rows)))
 
 
 def places(rows: Sequence[Row]) -> list[Finding]:
-    """Finds who loses the middle of a text, and for whom the haystack matters more than the length."""
-    asked = LengthScores.of(rows)
+    """Finds who loses the middle of a text, and whose easy haystack beyond the training length is above a hard one."""
+    asked = length_scores(rows)
     middle = judged(middles(asked, beyond=False)) + judged(middles(asked, beyond=True))
     return middle + judged(haystacks(asked))
 
 
 def remedies(rows: Sequence[Row]) -> list[Finding]:
     """Finds which remedies let the same weights find more, FAR times the training length; none where none was tried."""
-    found = [*_remedied(LengthScores.of(rows))]
+    found = [*_remedied(length_scores(rows))]
     gains = alike([gain for _, gain, _ in found])
     return judged({subject: Claim(gain, facts) for (subject, _, facts), gain in zip(found, gains, strict=True)})
 

@@ -36,6 +36,7 @@ from levelfield.spec import (
     derive_seed,
     no_progress,
 )
+from levelfield.tasks._commonest import commonest_share
 from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
 from levelfield.tasks._layouts import BINS, examples, require
 
@@ -117,6 +118,15 @@ class Needle(Task):
     @property
     def chance(self) -> float:
         return 1 / self.values
+
+    def keyless(self, form: str) -> float:
+        """Returns the best expected accuracy, 0 to 1, without telling keys apart: that of the text's commonest value.
+
+        Any value of the text may be the one that is asked for. In `repeat` and `essay` the needles' are the only ones,
+        so that two needles leave a model that knows no key one half and more.
+        """
+        pairs = (self.length - 2) // 2 if form == "pairs" else self.needles
+        return commonest_share(pairs, self.values)
 
     def at_length(self, length: int, examples: int | None = None) -> Needle:
         """Returns the same number of needles in a haystack of another length."""

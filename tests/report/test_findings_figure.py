@@ -104,7 +104,7 @@ def test_shares_are_of_the_gain_of_the_model_that_sees_everything(shown: ModuleT
 
 
 def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_half(shown: ModuleType) -> None:
-    """Above guessing, 7 %, one model keeps 43 of 93 points among pairs and another 83; elsewhere both keep all."""
+    """Of 85 points above guessing, 15 %, one model keeps 35 among pairs and another 75; elsewhere both keep all."""
     cells = {}
     for model, kept in (("rotary", 50.0), ("alibi", 90.0)):
         for length in (16, 32, 64):
@@ -115,7 +115,9 @@ def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_h
     guess = Row(task="needle", protocol="none", model="chance", metric="accuracy", split="test", value=0.07)
     found = Fake(huang2024_small, [guess, *rows])
     made = shown.recall(found)
-    assert (made.haystack, made.trained, made.longest, made.floor) == ("pairs", 32, 64, pytest.approx(7))
+    assert (made.haystack, made.trained, made.longest) == ("pairs", 32, 64)
+    assert made.floors == pytest.approx({16: 27.2, 32: 19.7, 64: 15.3}, abs=0.1), "of 7, 15 and 31 pairs"
+    assert made.kept()["rotary"][2] == pytest.approx(35 / 85, abs=0.01)
     head = shown.recall_head(found)
     answers = [finding.decided for finding in made.falls(found, 2)]
     assert sorted(answers) == [-1, 1], "the study's own: one loses half, and one keeps it"

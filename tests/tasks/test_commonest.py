@@ -1,0 +1,40 @@
+"""The expected share of the commonest value: by counting all draws, and by what is drawn for needles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from levelfield.tasks._commonest import commonest_share
+from levelfield.tasks.needle import Needle
+
+
+@pytest.mark.parametrize(("count", "values"), [(1, 5), (2, 16), (3, 4), (5, 3), (4, 2)])
+def test_the_share_is_that_of_all_draws(count: int, values: int) -> None:
+    draws = product(range(values), repeat=count)
+    largest = [max(Counter(draw).values()) for draw in draws]
+    assert commonest_share(count, values) == pytest.approx(np.mean(largest) / count)
+
+
+@pytest.mark.parametrize("length", [32, 33, 64])
+def test_who_names_the_commonest_value_of_a_text_is_right_as_often_as_said(length: int) -> None:
+    task = Needle(length, 2, 2, words=16, keys=16, values=16, train=10, val=10, test=6_000)
+    test = task.build(None)["test"]
+    shown = test.x.reshape(-1, length).astype(int) - task.words - task.keys
+    answers = test.y.reshape(-1, length)[:, -1]
+    right: dict[str, list[float]] = {name: [] for name in task.formats}
+    for row, answer, form in zip(shown, answers, test.slices["format"], strict=True):
+        counts = np.bincount(row[(row >= 0) & (row < task.values)], minlength=task.values)
+        best = counts == counts.max()
+        right[str(form)].append(best[answer] / best.sum())
+    for form, shares in right.items():
+        noise = np.std(shares) / len(shares) ** 0.5
+        assert np.mean(shares) == pytest.approx(task.keyless(form), abs=4 * noise), form
+
+
+def test_a_large_text_takes_a_moment() -> None:
+    """As at effort `paper`: 16,383 pairs of 8,192 values, of which the commonest is there some 10 times."""
+    assert 8 / 16_383 < commonest_share(16_383, 8_192) < 12 / 16_383
