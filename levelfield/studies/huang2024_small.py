@@ -42,7 +42,7 @@ def probes(run: Run) -> Sequence[Probe]:
 
 def length_scores(rows: Sequence[Row]) -> LengthScores:
     """Scores, in which guessing is to name the commonest value of the text: it needs no key."""
-    known = [effort for effort in needles.SIZES if any(row.get("effort") == effort for row in rows)]
+    known: list[Effort] = [effort for effort in needles.SIZES if any(row.get("effort") == effort for row in rows)]
     task = efforts.generated(NAME, known[0] if known else "minutes")
     assert isinstance(task, Needle)
     return LengthScores.of(rows, lambda length, haystack: task.at_length(length).keyless(haystack))
