@@ -242,7 +242,7 @@ class Contrast:
         return t_quantile(level, max(1.0, math.floor(GRID * degrees) / GRID)) * math.sqrt(total)
 
     def _separate(self, level: float) -> int:
-        """Exact for any law of scores: all seeds of one arm above all of the other, with enough of them."""
+        """All seeds of one arm above all of the other, with enough of them; exact where both arms have one law."""
         signs = dict(self.terms)
         if len(self.terms) != 2 or signs.keys() != {1, -1}:
             return 0
