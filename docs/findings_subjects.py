@@ -264,6 +264,7 @@ SUBJECTS = (
         then=(("reach", "overnight", 0),),
         short=reach_figure.short,
         brief=brief.reach,
+        lead=reach_figure.lead,
         known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )
