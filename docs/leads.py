@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import allowances
 import findings_shown as shown
 import findings_summary as summary
+import findings_tuning as tuning
 import findings_words as words
 
 from levelfield.protocols import named_by_share, share_of
@@ -305,6 +306,8 @@ def _left(made: shown.Recall, kept: Mapping[str, Mapping[int, float]]) -> Iterat
         yield (
             f"| {words.named(model)} | {learnt:.1f} | " + " | ".join(f"{share:.2f}" for share in shares.values()) + " |"
         )
+    if tuning.RANDOM in kept:
+        yield f"\n{tuning.positions(made.trained)}"
 
 
 def _places(found: Answer) -> Iterator[str]:

@@ -144,6 +144,14 @@ def test_the_page_of_verdicts_has_the_noise_of_examples_that_both_arms_answered(
     assert f"below {least:.1f} to {most:.1f} points with the 5,000 of ListOps" in text
 
 
+def test_wherever_random_positions_are_told_of_it_is_said_how_they_are_asked() -> None:
+    said = "asked at consecutive ones, where Ruoss et al. draw them as well: in training 32 of 512 were drawn, some 16"
+    assert [number for number, text in SECTIONS.items() if "trained at random positions" in text] == ["8", "9"]
+    assert said in SECTIONS["8"] and said in SECTIONS["9"]
+    told = " ".join((ROOT / "docs" / "studies.md").read_text().split())
+    assert "asked at consecutive positions, where its authors draw them as well" in told
+
+
 def test_the_middle_that_is_not_lost_is_counted_by_length() -> None:
     said = re.search(
         r"; (\d+) are answered no, (\d+|none) of them at the training length and (\d+|none) beyond it", SECTIONS["8"]
