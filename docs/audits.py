@@ -32,11 +32,13 @@ HEAD = """# Which long-range benchmarks are long-range?
 
 Compare tasks by how many adjacent steps a model must see. Each row is an [audit](audit.md), ranked by the narrowest
 window that has 95 % of what is learnt: that of a trained convolution, or counts of as many symbols in a row. *Learnt*
-is how far the best model or rule has come from guessing to no error; the shares in the other columns are of that. Tasks
-come last, and their rank means nothing, where less than half was learnt, or where no model that sees everything learnt
-as much as windows did: so short an audit has missed most of what they hold, or cannot tell what lies further away.
-Where one step or the first few steps are enough, the row names them. Written by `python docs/audits.py` from the rows
-in `results/audits/`.
+is how far the best model or rule has come from guessing to no error; the shares in the other columns are of that. Where
+a range is [certified](reach.md), a window of that range and one step suffices by proof, whatever trained windows have
+learnt. Tasks come last, and their rank means nothing, where less than half was learnt, where windows did not learn it,
+or where no model that sees everything learnt as much as windows did: so short an audit has missed most of what they
+hold, or what windows learn with longer training, or cannot tell what lies further away. At effort `minutes` it trains
+for 500 steps of the optimizer, or more where sequences are short. Where one step or the first few steps are enough, the
+row names them. Written by `python docs/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -110,7 +112,7 @@ def ranked(audits: list[Reading]) -> list[Reading]:
 
 
 def _cells(found: Reading) -> tuple[str, ...]:
-    enough, shares = found.enough, found.of_kind(RULE)
+    shares = found.of_kind(RULE)
     best = found.best_rule() if shares else ""
     shuffled = found.of_kind(DISORDERED).get("unordered")
     return (
@@ -119,7 +121,7 @@ def _cells(found: Reading) -> tuple[str, ...]:
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * max(0.0, found.learnt):.0f} %",
         _sufficient(found) if found.learnable else "–",
-        f"{_steps(enough.least, found)} to {_steps(enough.most, found)}" if found.learnable else "–",
+        _plausible(found) if found.learnable else "–",
         shuffled.percent() if shuffled else "–",
         f"{words.rule_words(best)}: {shares[best].percent()}" if best else "–",
         words.lead(found),
@@ -154,14 +156,22 @@ def _settings(found: Reading) -> str:
 
 
 def _sufficient(found: Reading) -> str:
-    """The window that is enough, or what needs none: the length, or so many steps at one end."""
+    """The window that is enough, or what needs none: the length, or so many steps at one end; else that windows have
+    not learnt it."""
     if found.simplest and found.simplest not in words.FAR and not width(found.simplest):
         return words.rule_words(found.simplest)
-    return _steps(found.enough.steps, found)
+    if math.isinf(found.enough.steps):
+        return f"not learnt by up to {found.widest:.0f}"
+    return f"{found.enough.steps:.0f}{', by proof' if found.proved else ''}"
 
 
-def _steps(steps: float, found: Reading) -> str:
-    return f"{steps:.0f}" if math.isfinite(steps) else f"over {found.widest:.0f}"
+def _plausible(found: Reading) -> str:
+    """The windows that intervals leave as the narrowest that is enough."""
+    enough = found.enough
+    if math.isinf(enough.least):
+        return f"none of up to {found.widest:.0f}"
+    ends = f"{enough.least:.0f}", f"{enough.most:.0f}"
+    return " to ".join(dict.fromkeys(ends)) if math.isfinite(enough.most) else f"{enough.least:.0f} or wider"
 
 
 def committed() -> list[Reading]:

@@ -49,12 +49,13 @@ def draw(audits: Sequence[Reading]) -> bytes:
         for row, found in enumerate(audits):
             y = _height(row, audits)
             facts = f"{found.fact('steps', 'test', 'median'):,.0f}", f"{100 * max(0, found.learnt):.0f} %"
-            for x, said in zip(FACTS, (found.task, *facts), strict=True):
+            name = f"{found.task} (by proof {found.enough.steps:.0f})" if found.proved else found.task
+            for x, said in zip(FACTS, (name, *facts), strict=True):
                 axes.text(x, y, said, ha="right", va="center", fontsize=9)
         for x, said in zip(FACTS[1:], ("steps", "learnt"), strict=True):
             axes.text(x, -0.72, said, ha="right", va="bottom", fontsize=8.5)
         if 0 < (clear := _clear(audits)) < len(audits):
-            said = "Nothing is claimed of these: less than half was learnt, or by no model that sees everything."
+            said = "Nothing is claimed of these: less than half was learnt, or not by windows, or not by what sees all."
             axes.text(LEFT, clear + 0.02, said, va="center", fontsize=8.5, color=style.FAINT)
         axes.set_xlim(LEFT, left - GAP - 0.45 + NAMES)
         axes.set_ylim(len(audits) + (0.6 if clear < len(audits) else -0.4), -1.75)
@@ -115,5 +116,4 @@ def caption(audits: Sequence[Reading]) -> str:
 
 
 def _enough(found: Reading) -> str:
-    steps = found.enough.steps
-    return f"{steps:.0f} steps" if steps < float("inf") else f"none of up to {found.widest:.0f} steps"
+    return f"{found.enough.steps:.0f} steps{', by proof' if found.proved else ''}"

@@ -16,7 +16,7 @@ from levelfield.runs.results import Results
 
 ALT = "Scores by root operator, medians over seeds,"
 TASK, AXIS, RULE = "listops", "root", "greedy_root"
-SUM = "SM"  # the operator whose answer needs every argument
+SUM = "SM"  # the operator of whose answer a part of the arguments tells next to nothing
 CLOSE = 5.0  # points beyond the rule up to which it counts as not learnt
 LEAST, SHORT, MOST = "conv3", "conv11", "gmlp"  # what sees 3 and 11 steps a layer, and what sees everything
 
@@ -51,8 +51,8 @@ def table(results: Results) -> Iterator[str]:
         share = 100 * rule.get("n", 0) / greedy[""].get("n", 1)
         yield (
             f"No arm learns the sum modulo 10 (`{SUM}`, {share:.0f} % of the test): the best has {best:.1f} %, the "
-            f"rule {guessed_right:.1f} %. It is the one operator whose answer needs every argument. So scores on "
-            "ListOps here are about the other three, where a part of the arguments already tells something.\n"
+            f"rule {guessed_right:.1f} %. A part of the arguments tells next to nothing of such a sum. So scores on "
+            "ListOps here are about the other three operators, of which a part of the arguments tells something.\n"
         )
 
 

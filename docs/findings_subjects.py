@@ -239,8 +239,9 @@ SUBJECTS = (
     Subject(
         "What a layer can compute",
         "Grazzi et al. 2024 and others",
-        "Beyond the length of training, which machines a recurrence follows is decided by the eigenvalues of its "
-        "transitions. These separations are known, and so they test the harness.",
+        "Beyond the length of training, a linear recurrence cannot follow parity unless its transitions have negative "
+        "eigenvalues (Grazzi et al.), which are needed and may not be enough. This and the other separations asked "
+        "here are known, and so they test the harness.",
         (("state_tracking", "minutes", 0),),
         "Longer training (`levelfield run state_tracking --effort overnight`), by which attention learns at "
         "the length of training first, and sLSTM may count in most seeds, as it does in one of three.",
@@ -264,6 +265,7 @@ SUBJECTS = (
         then=(("reach", "overnight", 0),),
         short=reach_figure.short,
         brief=brief.reach,
+        lead=reach_figure.lead,
         known=(("windows no wider*", "proved"), ("some *", SEEN)),
     ),
 )

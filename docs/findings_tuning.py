@@ -2,6 +2,7 @@
 
     trials(found)       # ", after 36 trials of learning rates (0.001 and 0.0029; the highest, ...)"
     borrowed(found)     # " Learning rates are the best of 32 trials (...), in ..."
+    positions(32)       # how positions that are random in training are asked, which is not as their authors do
 
 Every number comes from trials.csv beside the rows.
 """
@@ -14,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import findings_words as words
 
+from levelfield.studies._huang2024_small import FARTHEST
+
 if TYPE_CHECKING:
     from findings_subjects import Answer
+
+RANDOM = "random-positions"
 
 
 def trials(found: Answer) -> str:
@@ -40,6 +45,16 @@ def borrowed(found: Answer) -> str:
         f" {'Learning' if own else 'No arm had trials of its own here: learning'} rates are the best of "
         f"{len(tried)} trials{'' if own else ' on needles'} ({_grid(found.tuned)}), in "
         f"[results/{folder}](../results/{folder}).{without if untried and own else ''}"
+    )
+
+
+def positions(trained: int) -> str:
+    """Returns how the arm with random positions is asked. trained: words of its training, which are about as many
+    steps."""
+    return (
+        f"{words.capital(words.named(RANDOM))} is asked at consecutive ones, where Ruoss et al. draw them as well: in "
+        f"training {trained} of {FARTHEST * trained} were drawn, some {FARTHEST} apart, so that it is asked otherwise "
+        f"than it was trained, even at {trained} words."
     )
 
 

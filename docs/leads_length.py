@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import findings_shown as shown
+import findings_tuning as tuning
 import findings_words as words
 
 from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, fifth
@@ -78,6 +79,8 @@ def _left(
         learnt = made.cells[model][made.trained].median
         left = [*shares.values(), *(other[model] for other in others.values())]
         yield f"| {words.named(model)} | {learnt:.1f} | {' | '.join(f'{share:.2f}' for share in left)} |"
+    if tuning.RANDOM in kept:
+        yield f"\n{tuning.positions(made.trained)}"
 
 
 def _places(found: Answer) -> Iterator[str]:

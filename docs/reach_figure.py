@@ -1,6 +1,7 @@
 """Shows how far each architecture reaches, for docs/findings.py: the answer, a table, and the figures of the report.
 
     short(answer)             # the answer in a few sentences
+    lead(answer)              # what the proof does not say of it
     table(results)            # lines of Markdown: what the seeds of each model score at each range
     figures(results)          # the same drawn, a panel for each model, and what is asked beyond the range of training
     longer(answer)            # lines of Markdown: the same of longer ranges, as far as they have been run
@@ -86,6 +87,16 @@ def short(found: Answer) -> str:
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
         f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
         f"{luck if lucky else ''}{further if twice and four else ''}"
+    )
+
+
+def lead(found: Answer) -> Iterator[str]:
+    """Yields what two marks ask of a model that counts its steps."""
+    yield (
+        "With two marks, a model that counts its steps, as a causal one that sees everything can, tells their order "
+        "from where each stands and need not relate the one to the other: it has to use input from that far back, but the "
+        "start of the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
+        "([why](reach.md#what-it-does-not-cover))."
     )
 
 

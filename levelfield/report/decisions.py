@@ -242,7 +242,7 @@ class Contrast:
         return t_quantile(level, max(1.0, math.floor(GRID * degrees) / GRID)) * math.sqrt(total)
 
     def _separate(self, level: float) -> int:
-        """Exact for any law of scores: all seeds of one arm above all of the other, with enough of them."""
+        """All seeds of one arm above all of the other, with enough of them; exact where both arms have one law."""
         signs = dict(self.terms)
         if len(self.terms) != 2 or signs.keys() != {1, -1}:
             return 0
@@ -260,15 +260,14 @@ def difference(first: Seeds, second: Seeds, against: float = 0.0, scatter: Scatt
 
 
 def resolution(one: Seeds, other: Seeds, scatter: Scatter, questions: int) -> float:
-    """The smallest difference, in points, that two arms as noisy as these would be told apart by.
+    """How far apart, in points, the means of two arms have to be for the rule to tell them apart.
 
-    scatter: between seeds. questions: how many are asked together, the first of which Holm's
-    rule holds to `ALPHA` divided by their number. Infinite where an arm has too few seeds to decide anything.
+    scatter: between seeds, of all arms of the task. questions: how many are asked together, the first of which Holm's
+    rule holds to `ALPHA` divided by their number. Infinite where an arm has too few seeds to decide anything, or some
+    that have learnt and others that have not, so that no difference of means does.
     """
-    if min(len(one.values), len(other.values)) < FEWEST:
-        return math.inf
-    first, second = (replace(arm, values=(arm.mean,) * len(arm.values), steady=True) for arm in (one, other))
-    return max(difference(first, second, scatter=scatter)._limits(ALPHA / questions))
+    asked = difference(one, other, scatter=scatter)
+    return max(asked._limits(ALPHA / questions)) if asked._steady and not asked._few else math.inf
 
 
 @dataclass(frozen=True)

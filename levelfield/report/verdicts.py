@@ -327,20 +327,30 @@ def summed_up(rows: Sequence[Row], findings: Sequence[Finding], nothing: str) ->
 
 
 def power(table: Table, questions: int) -> str:
-    """Says of every task how far two of its arms would have to be apart to be told apart, the noisiest two for all.
+    """Says of every task how far apart two of its arms have to be to be told apart: the pair that needs least, and the
+    pair that needs most.
 
     questions: how many the report asks together.
     """
     seen: list[str] = []
+    needs: list[float] = []
     for task in table.tasks:
-        arms = [arm for key, arm in table.cells.items() if key.task == task and len(arm.values) >= FEWEST]
-        if arms:
-            pairs = list(combinations(arms, 2)) or [(arms[0], arms[0])]
-            points = max(resolution(*pair, table.scatter(task), questions) for pair in pairs)
-            seeds = min(len(arm.values) for arm in arms)
-            seen.append(f"{points:.1f} points on {task} ({seeds} seeds)")
+        arms = [arm for key, arm in table.cells.items() if key.task == task]
+        pairs = list(combinations(arms, 2)) or [(arms[0], arms[0])]
+        own = [resolution(*pair, table.scatter(task), questions) for pair in pairs]
+        needs += own
+        if known := [need for need in own if need < math.inf]:
+            ends = dict.fromkeys(f"{end:.1f}" for end in (min(known), max(known)))
+            seeds = min(len(arm.values) for arm in arms if len(arm.values) >= FEWEST)
+            seen.append(f"{' to '.join(ends)} points on {task} ({seeds} seeds)")
+    if not seen:
+        return ""
     asked = "With one question" if questions == 1 else f"With {questions} questions asked together"
-    return f"{asked}, two arms are told apart where they differ by {', '.join(seen)}." if seen else ""
+    by = ", depending on how much the two scatter" if any(" to " in each for each in seen) else ""
+    without = f" Left out are arms with fewer than {FEWEST} seeds, or of which only some seeds have learnt."
+    return (
+        f"{asked}, two arms are told apart where they differ by {', '.join(seen)}{by}.{without * (math.inf in needs)}"
+    )
 
 
 FEW = 0.1

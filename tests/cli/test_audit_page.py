@@ -137,6 +137,9 @@ def ranking() -> ModuleType:
     return module
 
 
+PROVED = Row(model="data", protocol="none", metric="certified_range", split="all", value=7.0)
+
+
 def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
     audits = ranking()
     assert audits.page(audits.committed(), audits.of_rules()) == (ROOT / "docs" / "audits.md").read_text(), (
@@ -147,6 +150,7 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
         "far": rows("far", True, {5: 0.1, 9: 0.2}),
         "coin": rows("coin", False, {5: 0.5, 9: 0.5}, 0.5),
         "begun": rows("begun", True, {5: 0.1, 9: 0.2}, 0.7),
+        "proved": [*rows("proved", True, {5: 0.1, 9: 0.2}), Row(PROVED, task="proved", effort="minutes")],
     }
     read = []
     for name, found in given.items():
@@ -154,12 +158,10 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
         read.append(audits.read(tmp_path / f"{name}.csv"))
         assert read[-1] == Reading.of(found), "CSV gives the rows back"
     assert audits.audits_figure.draw(audits.ranked(read)).startswith(b"\x89PNG")
-    assert audits.audits_figure.caption(audits.ranked(read)).endswith("far: none of up to 9 steps; local: 5 steps.")
+    assert audits.audits_figure.caption(audits.ranked(read)).endswith(" proved: 8 steps, by proof; local: 5 steps.")
     lines = [line for line in audits.page(read, []).splitlines() if line.startswith("| `")]
-    assert [line.split("`")[1] for line in lines] == ["far", "local", "begun", "coin"]
-    assert (
-        "over 9" in lines[0]
-        and "| 5 | 5 to 9 |" in lines[1]
-        and "Nothing that was tried has a higher accuracy" in lines[3]
-    )
-    assert "| 90 % |" in lines[0] and "| 40 % |" in lines[2] and "Most of the task was not learnt" in lines[2]
+    assert [line.split("`")[1] for line in lines] == ["proved", "local", "far", "begun", "coin"]
+    assert "| 8, by proof | 8 |" in lines[0] and "Trained windows of up to 9 steps learnt at most 20 %" in lines[0]
+    assert "| 5 | 5 to 9 |" in lines[1] and "Nothing that was tried has a higher accuracy" in lines[4]
+    assert "| not learnt by up to 9 | none of up to 9 |" in lines[2], "and so it does not come first"
+    assert "| 90 % |" in lines[2] and "| 40 % |" in lines[3] and "Most of the task was not learnt" in lines[3]

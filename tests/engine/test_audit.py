@@ -128,6 +128,7 @@ def test_windows_below_a_certified_range_score_exactly_one_half(
     assert [found.scores[name].value for name in ("window1", "window5")] == [0.5, 0.5]
     assert found.scores["1-grams"].value == 0.5
     assert any("windows of up to 8 steps" in sentence for sentence in words.details(found))
+    assert found.enough.steps == 9 and found.fact("training_steps", "train") == 4
 
 
 def test_arms_share_their_data_and_budget_and_see_what_their_names_say() -> None:

@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from repository import ROOT
 
 from levelfield.data import prepared
 from levelfield.engine.find import Source, choose, find_tasks
@@ -46,6 +47,18 @@ def test_all_arms_at_a_range_share_task_and_protocol_and_nearly_the_parameters()
     for model in certified.models(certified.SHIPPED, "minutes", True):
         if model.label.startswith("conv"):
             assert model.label == f"conv{model.receptive_field}"
+
+
+def test_places_of_marks_tell_their_order_and_the_pages_say_so() -> None:
+    """A sum over single steps, of the step where there is one mark and minus the step where there is the other, is all
+    it takes. But a window of the range that holds a mark does not hold the start, from which steps are counted."""
+    task = certified.USUAL.task(10, "smoke")
+    test = task.build(None)["test"]
+    places = [(test.x.reshape(-1, task.max_length) == task.symbols + mark).argmax(1) for mark in (0, 1)]
+    assert ((places[0] > places[1]) == test.y).all() and np.min(places) >= task.range
+    for page, start in (("reach.md", "# Certified range"), ("findings.md", "## 11. How far")):
+        section = (ROOT / "docs" / page).read_text().partition(start)[2].partition("\n## ")[0]
+        assert "need not relate the one to the other" in " ".join(section.split())
 
 
 @pytest.mark.parametrize("effort", get_args(Effort))

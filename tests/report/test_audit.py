@@ -125,7 +125,20 @@ def test_a_proved_range_and_the_places_of_steps_are_not_called_short_range() -> 
     rows = rows_of([0.5] * 5, 0.95, {"length": 0.5, "positions": 0.95}, 1_000, 0)
     assert "no" not in words.badge(Reading.of(rows)).text.split()
     proved = Reading.of([*rows, row("certified_range", 64)])
-    assert words.badge(proved).text == "more than 64 steps, proved"
+    assert words.badge(proved) == words.Badge("more than 64 steps, proved", words.GREEN)
+
+
+@pytest.mark.parametrize("widest", [0.5, 0.95])
+def test_of_a_proved_range_the_window_is_that_and_one_step_whatever_trained_ones_have(widest: float) -> None:
+    """Two steps 20 apart: windows of 33 steps may or may not have learnt it in so short a training."""
+    rows = rows_of([0.5, 0.5, 0.5, 0.5, widest], 0.95, {"length": 0.5}, 1_000, 0)
+    found = Reading.of([*rows, row("certified_range", 20), row("training_steps", 534, "train")])
+    assert found.enough == (21, 21, 21) and words.claims(found)
+    said = words.lead(found)
+    assert said.startswith("By proof, windows of 21 steps suffice and none of fewer does. Trained windows of up to 33")
+    assert "in 534 training steps" in said and ("s4 learnt the rest" in said) == (widest == 0.5)
+    assert words.badge(found) == words.Badge("more than 20 steps, proved", words.GREEN)
+    assert "Windows of one step more suffice." in words.details(found)[-1]
 
 
 def test_a_task_of_which_little_was_learnt_is_called_no_short_range() -> None:
@@ -143,10 +156,18 @@ def test_shuffled_order_says_something_only_of_a_model_that_has_learnt(learnt: f
     assert re.search(said, text) and ("too little" in text) == (learnt < 0.6)
 
 
-def test_what_takes_more_than_any_window_is_no_short_range() -> None:
-    found = audited([0.5] * 5, 0.95, {"length": 0.5})
-    assert "s4 learnt the rest" in words.lead(found) and "benchmark" not in words.lead(found)
-    assert words.badge(found).text == "more than 33 steps"
+def test_what_windows_have_not_learnt_is_called_neither_short_range_nor_long() -> None:
+    rows = rows_of([0.5] * 5, 0.95, {"length": 0.5}, 1_000, 0)
+    found = Reading.of(rows)
+    assert re.match(
+        r"Windows of up to 33 steps learnt at most -?\d+ % \(.*?\) of what a model learns here in the training steps "
+        r"of effort minutes; s4 learnt the rest, which longer training may teach windows as well\.",
+        words.lead(found),
+    )
+    assert "benchmark" not in words.lead(found) and "range" not in words.lead(found) and not words.claims(found)
+    assert words.badge(found) == words.Badge("not learnt by windows of up to 33 steps", words.GREY)
+    counted = words.lead(Reading.of([*rows, row("training_steps", 6_000, "train")]))
+    assert "of what a model learns here in 6,000 training steps; s4" in counted
 
 
 def test_no_badge_says_long_range_where_intervals_lengths_or_little_learnt_leave_it_open() -> None:
@@ -154,7 +175,7 @@ def test_no_badge_says_long_range_where_intervals_lengths_or_little_learnt_leave
         rows = [r for r in rows_of(windows, free, {"length": 0.5}, tested, 0) if r.get("metric") != "steps"]
         return words.badge(Reading.of([*rows, row("steps", median, "test", "place=median")]))
 
-    assert said([0.5] * 5, 0.95) == words.Badge("more than 33 steps", words.GREEN)
+    assert said([0.5] * 5, 0.95) == words.Badge("not learnt by windows of up to 33 steps", words.GREY)
     assert said([0.5, 0.6, 0.7, 0.8, 0.84], 0.9, 300) == words.Badge("undecided", words.GREY)
     assert said([0.5] * 5, 0.95, median=33) == words.Badge("undecided", words.GREY)
     little = said([0.5] * 5, 0.65)

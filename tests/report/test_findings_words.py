@@ -6,6 +6,7 @@ import csv
 import importlib
 import math
 import re
+from itertools import combinations
 from types import ModuleType
 
 import pytest
@@ -14,7 +15,7 @@ from repository import ROOT
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
-from levelfield.report.decisions import Contrast, Seeds
+from levelfield.report.decisions import ALPHA, Contrast, Seeds, difference
 from levelfield.report.intervals import t_quantile
 from levelfield.report.verdicts import Key, Table
 
@@ -115,6 +116,40 @@ def test_the_page_of_studies_has_the_numbers_of_the_rows() -> None:
         if enriched[Key("image8", model, "enriched")].median < enriched[Key("image8", model, "scratch")].median
     ]
     assert len(lower) == len(of_pictures) == 4
+
+
+def test_the_page_of_studies_names_the_models_that_were_run_beside_shared_ones() -> None:
+    text = " ".join((ROOT / "docs" / "studies.md").read_text().split())
+    study = Source("amos2025_arms").load()
+    rows = committed.read(ROOT / "results" / "amos2025_arms-overnight", study, "overnight").rows
+    run = {key.model for key in Table.of(rows).cells}
+    assert run == {"transformer_rotary", "s4", "transformer_rotary_causal", "s4_causal"}
+    assert "Of the others, only those of the causal Transformer and of the causal S4 have been run" in text
+
+
+def test_the_page_of_verdicts_has_the_noise_of_examples_that_both_arms_answered() -> None:
+    text = " ".join((ROOT / "docs" / "verdicts.md").read_text().split())
+    ends: dict[str, list[float]] = {"image8": [], "listops": []}
+    for name in ("amos2025_small", "miralles2025_small", "miralles2025_enriched"):
+        table = Table.of(
+            committed.read(ROOT / "results" / f"{name}-overnight", Source(name).load(), "overnight").compared
+        )
+        for task, found in ends.items():
+            arms = [arm for key, arm in table.cells.items() if key.task == task]
+            assert {arm.examples for arm in arms} == {10_000 if task == "image8" else 5_000}
+            pairs = (difference(*pair) for pair in combinations(arms, 2))
+            found += [math.hypot(*pair._over_examples(ALPHA, up=True)) for pair in pairs]
+    (low, high), (least, most) = ((min(found), max(found)) for found in ends.values())
+    assert f"below {low:.1f} to {high:.1f} points with the 10,000 examples of pictures" in text
+    assert f"below {least:.1f} to {most:.1f} points with the 5,000 of ListOps" in text
+
+
+def test_wherever_random_positions_are_told_of_it_is_said_how_they_are_asked() -> None:
+    said = "asked at consecutive ones, where Ruoss et al. draw them as well: in training 32 of 512 were drawn, some 16"
+    assert [number for number, text in SECTIONS.items() if "trained at random positions" in text] == ["8", "9"]
+    assert said in SECTIONS["8"] and said in SECTIONS["9"]
+    told = " ".join((ROOT / "docs" / "studies.md").read_text().split())
+    assert "asked at consecutive positions, where its authors draw them as well" in told
 
 
 def test_the_middle_that_is_not_lost_is_counted_by_length() -> None:

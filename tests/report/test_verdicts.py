@@ -6,16 +6,14 @@ import math
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from printed_rows import GUESSES, LARGE, measured, printed
 
 from levelfield import published
 from levelfield.engine import find
-from levelfield.report.decisions import Seeds, difference, holm, resolution
-from levelfield.report.scatter import Scatter
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, power, told
+from levelfield.report.decisions import Seeds, difference
+from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_arms,
@@ -311,19 +309,6 @@ def test_the_demo_answers_one_question_of_each_paper(numbers: tuple[float, ...],
 
 
 WORD = {1: "yes", -1: "no", 0: "not decided"}
-
-
-def test_what_two_arms_are_told_apart_by_is_what_the_rule_decides() -> None:
-    """One hair more than the resolution is decided, one hair less is not."""
-    arm = Seeds((48.0, 50.0, 52.0), examples=5_000)
-    for questions in (1, 6):
-        points = resolution(arm, arm, Scatter(2.0), questions)
-        for much, answer in ((1.001, 1), (0.97, 0)):
-            other = replace(arm, values=tuple(value + much * points for value in arm.values))
-            asked = {n: difference(other, arm, 0.0, Scatter(2.0)) for n in range(questions)}
-            assert set(holm(asked).values()) == {answer}
-    assert resolution(arm, Seeds((1.0, 2.0)), Scatter(1.0), 1) == math.inf
-    assert power(Table.of(demonstrated(60, 60, 60)), 3).startswith("With 3 questions asked together, two arms ")
 
 
 def test_a_verdict_is_made_of_short_sentences() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from repository import ROOT
 from tiny import FirstSymbol, recipe
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from levelfield import protocols
 from levelfield.ops.arithmetic import Operations
@@ -28,6 +30,19 @@ def both_ways(work: Any, *inputs: Tensor) -> tuple[int, int]:
     with Operations() as backward:
         y.backward(torch.ones_like(y))
     return forward.total, backward.total
+
+
+def test_the_page_says_what_it_is_worth_that_softmax_counts_as_nothing() -> None:
+    """Of each score a difference, a sum and a quotient are left out, and 4 operations of the gradient."""
+    text = " ".join((ROOT / "docs" / "flops.md").read_text().split())
+    shares = {}
+    for channels in (8, 16, 64):
+        queries, keys, values = torch.rand(3, 1, 1, 32, channels)
+        counted = sum(both_ways(F.scaled_dot_product_attention, queries, keys, values)) / 32**2
+        assert counted == pytest.approx(14 * channels, rel=0.01)
+        shares[channels] = 100 * (3 + 4) / counted
+    assert f"{shares[16]:.0f} % of that at 16 channels a head, {shares[8]:.0f} % at 8, and below 1 % from 64 on" in text
+    assert shares[64] < 1
 
 
 def test_a_bilinear_layer_costs_what_its_products_and_sums_do() -> None:

@@ -58,7 +58,7 @@ class Number(NamedTuple):
 
 class Window(NamedTuple):
     """The steps of the narrowest window that has a share of MOST, and the least and most that its interval leaves; inf
-    where no window that was tried has it."""
+    where no window that was tried has it. Where a range is proved, all three are one step more than that."""
 
     steps: float
     least: float
@@ -183,8 +183,16 @@ class Reading:
         return sorted(models + rules, key=lambda each: (each[0], -each[1].value))
 
     @property
+    def proved(self) -> float:
+        """The certified range: no window of so many steps tells anything, and one of a step more suffices; 0 where
+        none is certified."""
+        return self.fact("certified_range")
+
+    @property
     def enough(self) -> Window:
-        """The narrowest window that has MOST of what is learnable."""
+        """The narrowest window that has MOST of what is learnable, by proof where there is one."""
+        if self.proved:
+            return Window(*[self.proved + 1] * 3)
         value, high, low = (self._first(which)[0] for which in ("value", "high", "low"))
         return Window(value, high, low)
 

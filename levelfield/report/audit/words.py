@@ -7,7 +7,8 @@ claimed where nothing was learnt, on fewer than 100 test examples, where no mode
 That something does not measure long range is said only where a model that sees everything has learnt nearly as much as
 the best that was tried: where none has, more may be learnt from further away. It is said of the benchmark where nine
 tenths of it were learnt, and of what was learnt where that is half: what is learnt first is often what is near, as in
-associative recall.
+associative recall. Windows that have not learnt it are no sign of long range, as they may need more training. That
+windows of so many steps cannot is said only where it is proved.
 """
 
 from __future__ import annotations
@@ -114,10 +115,14 @@ def _local(found: Reading) -> str:
     enough, windows = found.enough, found.windows
     if not windows:
         return f"{_arm(found, found.reference)} learns this best."
-    if math.isinf(enough.steps):
+    if found.proved or math.isinf(enough.steps):
         most = max((share for _, share in windows), key=lambda share: share.value)
-        head = f"Windows of up to {found.widest:.0f} steps give at most {most.percent()} of what a model learns here"
-        return f"{head}; {_arm(found, found.reference)} learnt the rest." if most.high < MOST else f"{head}."
+        head = f"indows of up to {found.widest:.0f} steps learnt at most {most.percent()} of what a model learns here"
+        head += f" in {_training(found)}"
+        rest = f"{head}; {_arm(found, found.reference)} learnt the rest" if most.high < MOST else head
+        if found.proved:
+            return f"By proof, windows of {enough.steps:.0f} steps suffice and none of fewer does. Trained w{rest}."
+        return f"W{rest}, which longer training may teach windows as well." if most.high < MOST else f"W{rest}."
     share, head = found.narrowest, _enough(found)
     if share.low < SURE:
         return f"{head}, an interval too wide for a claim."
@@ -139,6 +144,14 @@ def _enough(found: Reading) -> str:
         rule = f", {_arm(found, found.reference)}," if found.shares[found.reference].kind == RULE else ""
         return f"The best that was tried{rule} sees no more than windows of {steps.removesuffix(',')}"
     return f"Windows of {steps} give {found.narrowest.percent()} of what a model learns here"
+
+
+def _training(found: Reading) -> str:
+    """How long models were trained."""
+    steps = found.fact("training_steps", "train")
+    if not steps:
+        return f"the training steps of effort {found.effort}"
+    return f"{found.led(f'{steps:,.0f}', 'training_steps', 'train')} training steps"
 
 
 def _is_reference(found: Reading) -> bool:
@@ -170,10 +183,10 @@ def _scores(found: Reading, arm: str) -> str:
 
 
 def claims(found: Reading) -> bool:
-    """Whether windows say something of the task: half of it was learnt, and what sees everything learnt as much as they
-    did, or more."""
-    local = math.isfinite(found.enough.steps) and found.matched
-    return found.learnable and found.learnt >= HALF and (local or found.beyond)
+    """Whether something is said of the windows that a task needs: by proof, or as half of it was learnt, by windows and
+    by a model that sees everything."""
+    learnt = found.learnt >= HALF and math.isfinite(found.enough.steps) and found.matched
+    return found.learnable and (bool(found.proved) or learnt)
 
 
 def _trivial(found: Reading) -> str:
@@ -228,11 +241,12 @@ def _left(share: Number) -> str:
 
 
 def _proved(found: Reading) -> Iterator[str]:
-    if steps := found.fact("certified_range"):
-        range_ = found.led(f"{steps:.0f}", "certified_range")
+    if found.proved:
+        range_ = found.led(f"{found.proved:.0f}", "certified_range")
         yield (
             f"Proved, and checked on the arrays: windows of up to {range_} steps whose features are computed alike at "
-            "every step, and pooled without regard to their place, score exactly what guessing scores."
+            "every step, and pooled without regard to their place, score exactly what guessing scores. Windows of one "
+            "step more suffice."
         )
 
 
@@ -298,15 +312,15 @@ class Badge(NamedTuple):
 
 def badge(found: Reading) -> Badge:
     """Returns what the badge says."""
-    enough, proved = found.enough, found.fact("certified_range")
+    enough = found.enough
     if found.too_small:
         return Badge("too small to say", GREY)
     if not _asked(found):
         return Badge(f"not asked at {QUICK}" if found.trained else "not asked", GREY)
     if not found.learnable:
         return Badge("nothing learnt", GREY)
-    if math.isinf(enough.steps) and proved:
-        return Badge(f"more than {proved:.0f} steps, proved", GREEN)
+    if found.proved:
+        return Badge(f"more than {found.proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
         return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
     if found.simplest and not width(found.simplest):
@@ -315,7 +329,7 @@ def badge(found: Reading) -> Badge:
     if found.learnt < HALF:
         return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
     if math.isinf(enough.steps):
-        return Badge(f"more than {found.widest:.0f} steps", GREEN) if found.beyond else Badge("undecided", GREY)
+        return Badge(f"not learnt by windows of up to {found.widest:.0f} steps" if found.beyond else "undecided", GREY)
     local = 2 * enough.steps < found.fact("steps", "test", "median")
     if found.narrowest.low < SURE or (local and not found.matched):
         return Badge("undecided", GREY)
