@@ -82,12 +82,10 @@ BEYOND = (
     ("more than half is lost*", "Who loses more than half?"),
     ("* helps *", "Which remedies help?"),
     ("the middle is lost*", "Is least found in the middle of the text?"),
-    ("the haystack*", "Does the haystack matter more than the length?"),
-    ("the layout*", "Does the layout matter more than the length?"),
+    ("a haystack*", "Is a haystack beyond the training length easier than another at it?"),
+    ("a layout*", "Is a layout beyond the training length easier than another at it?"),
 )
 """What the families of questions ask that are put beyond the training length."""
-KEPT_BY_RULE = ("griffin", "rglru")
-"""Models whose answer at twice the training length was open until the rules of 26 November."""
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
 
 
@@ -111,7 +109,14 @@ SUBJECTS = (
         ),
         beside=tuple(
             (pattern, "Patience ended all these arms of S4; section 2 has one that takes all steps.")
-            for pattern in ("*lifts S4 (text)", "S4's lift * (text)", "the gap narrows at * (text)")
+            for pattern in ("*lifts S4 (text)", "S4's lift * (text)")
+        )
+        + (
+            (
+                "the gap narrows at * (text)",
+                "Patience ended all these arms of S4, and each of them did best at the higher of two rates, above which "
+                "none was tried: its scores are lower bounds.",
+            ),
         ),
     ),
     Subject(
@@ -213,7 +218,6 @@ SUBJECTS = (
             ("more than half is lost at 16 times*", SEEN),
             ("the middle is lost*", SEEN),
             ("a haystack * easier*", SEEN),
-            *((f"more than half is lost at 2 times * ({model})", RULE) for model in KEPT_BY_RULE),
         ),
     ),
     Subject(
