@@ -9,6 +9,7 @@ What a claim is, and what would change our mind, is written in findings_subjects
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections import Counter, defaultdict
@@ -38,6 +39,7 @@ import findings_words as words
 from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
+VERDICTS = ROOT / "docs" / "verdicts.md"
 ANSWERS = re.compile(r"(?<=figures/findings\.png\)\n\n)- .*?(?=\n\n)", re.DOTALL)
 """The list below the figure in the README."""
 
@@ -49,6 +51,7 @@ def page() -> str:
     answers = {subject: answer(subject) for subject in SUBJECTS}
     introduction = findings_figure.embedded(summary.INTRODUCTION, findings_figure.caption(pictured()))
     counts = _counted({subject: found.findings for subject, found in answers.items() if found})
+    introduction = introduction.replace("@strict@", _strict())
     parts = [introduction.replace("@table@", "\n".join(_overview(answers))).replace("@counted@", counts)]
     for number, (subject, found) in enumerate(answers.items(), 1):
         parts += [f"## {_title(number, subject)}\n", f"**Claim.** {subject.claim}\n"]
@@ -116,6 +119,22 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
         "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known. "
         f"{marks[RECIPE]} are marked *{RECIPE}*: they may speak of how these models were trained, and not of the "
         f"claim. The other {decided - marks.total()} could have come out either way."
+    )
+
+
+def _strict() -> str:
+    """Says how often the rules err in simulations, and what difference they need for it."""
+    with (RESULTS / "false-alarms.csv").open(newline="", encoding="utf-8") as file:
+        lines = [(int(line["false_alarms"]), int(line["reports"])) for line in csv.DictReader(file)]
+    wrong, reports = map(sum, zip(*lines, strict=True))
+    needs = re.search(r"^\| three \| [\d.]+ \| ([\d.]+) \|", VERDICTS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert needs, f"{VERDICTS} has no table of differences by seeds"
+    return (
+        "The other rules are stricter than that: of all [simulated reports](verdicts.md#how-often-it-is-wrong) "
+        f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong:,} of {reports:,}), and to be told apart in "
+        "eight of ten reports that ask six questions, arms with three seeds have to differ by "
+        f"[{needs[1]} standard deviations](verdicts.md#how-large-a-difference-it-can-show) between seeds. So *open* does "
+        "not mean that a difference is small."
     )
 
 

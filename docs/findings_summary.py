@@ -50,11 +50,13 @@ was changed after answers had been seen is [listed](verdicts.md#what-was-changed
 claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
 decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly, or of claims where
 a study makes several ([verdicts](verdicts.md#how-it-is-decided)); the last two studies, of state tracking and of
-certified range, count seeds instead. A 95 % interval is for one question alone, while an answer has to meet a stricter
-level, which allows for all questions of the study, or of its claim. So an interval that excludes zero is not always a
-yes. The committed ledgers have what a run of an arm costs, the median over its seeds: steps and FLOPs here are such
-medians, and core-hours count each run at that of its arm. Scores in the last column of tables are medians over seeds,
-differences are of means, and so are scores in sentences that do not speak of medians.
+certified range, count seeds instead.
+@strict@
+A 95 % interval is for one question alone, while an answer has to meet a stricter level, which allows for all questions
+of the study, or of its claim. So an interval that excludes zero is not always a yes. The committed ledgers have what a
+run of an arm costs, the median over its seeds: steps and FLOPs here are such medians, and core-hours count each run at
+that of its arm. Scores in the last column of tables are medians over seeds, differences are of means, and so are scores
+in sentences that do not speak of medians.
 
 @counted@
 

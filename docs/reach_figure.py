@@ -94,8 +94,8 @@ def lead(found: Answer) -> Iterator[str]:
     """Yields what two marks ask of a model that counts its steps."""
     yield (
         "With two marks, a model that counts its steps, as a causal one that sees everything can, tells their order "
-        "from where each stands and need not relate the one to the other: it has to use input from that far back, but the "
-        "start of the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
+        "from where each stands and need not relate the one to the other: it has to use input from that far back, but "
+        "the start of the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
         "([why](reach.md#what-it-does-not-cover))."
     )
 

@@ -144,6 +144,17 @@ def test_the_page_of_verdicts_has_the_noise_of_examples_that_both_arms_answered(
     assert f"below {least:.1f} to {most:.1f} points with the 5,000 of ListOps" in text
 
 
+def test_the_page_says_how_often_the_rules_err_in_simulations_and_what_that_costs() -> None:
+    with (ROOT / "results" / "false-alarms.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    wrong, reports = (sum(int(line[column]) for line in lines) for column in ("false_alarms", "reports"))
+    assert f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong} of {reports:,})" in PAGE
+    rows = re.findall(
+        r"^\| three \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs" / "verdicts.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == 1 and f"three seeds have to differ by [{rows[0][1]} standard deviations]" in PAGE
+
+
 def test_wherever_random_positions_are_told_of_it_is_said_how_they_are_asked() -> None:
     said = "asked at consecutive ones, where Ruoss et al. draw them as well: in training 32 of 512 were drawn, some 16"
     assert [number for number, text in SECTIONS.items() if "trained at random positions" in text] == ["8", "9"]
