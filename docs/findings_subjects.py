@@ -86,6 +86,7 @@ BEYOND = (
     ("a layout*", "Is a layout beyond the training length easier than another at it?"),
 )
 """What the families of questions ask that are put beyond the training length."""
+ENDED = "Patience ended all these arms of S4; section 2 has one that takes all steps."
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
 
 
@@ -107,15 +108,12 @@ SUBJECTS = (
             ("S4's lift holds*", SEEN),
             ("the gap narrows at an equal allowance*", SEEN),
         ),
-        beside=tuple(
-            (pattern, "Patience ended all these arms of S4; section 2 has one that takes all steps.")
-            for pattern in ("*lifts S4 (text)", "S4's lift * (text)")
-        )
-        + (
+        beside=(
+            ("*lifts S4 (text)", ENDED),
+            ("S4's lift * (text)", ENDED),
             (
                 "the gap narrows at * (text)",
-                "Patience ended all these arms of S4, and each of them did best at the higher of two rates, above which "
-                "none was tried: its scores are lower bounds.",
+                f"{ENDED} Each did best at the higher of two rates, above which none was tried, so S4 may be better.",
             ),
         ),
     ),
