@@ -12,6 +12,7 @@ it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses
 
 from __future__ import annotations
 
+import csv
 import html
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -178,13 +179,15 @@ def compare(
     sizes = comparison.shared(effort, options)
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
     known = tuple(arm_remarks.sentences(asked))
-    run_all(study, effort, out, told=known, opened=partial(store.write_index, out, index, adds=True))
+    pages = _pages(choices) / report_name(study.name, effort, {run.task for run in asked})
+    renewed = tuple(_renewed(pages, asked))
+    told = (*known, *renewed)
+    run_all(study, effort, out, told=told, opened=partial(store.write_index, out, index, adds=True))
     results = store.read(out, study.name, effort, runs=index.runs)
-    name = report_name(study.name, effort, {run.task for run in asked})
     study = replace(study, deviations=(*study.deviations, *known))
-    files = report.build(study, effort, results, _pages(choices) / name)
+    files = report.build(study, effort, results, pages)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    remarks = [*report.remarks(results), *_lost(asked, out), *known]
+    remarks = [*report.remarks(results), *_lost(asked, out), *told]
     return Comparison(results.rows, results.ledgers, files, verdict, remarks)
 
 
@@ -193,6 +196,19 @@ def _lost(runs: Iterable[Run], out: Path) -> Iterator[str]:
     for run in runs:
         if why := store.why_unreadable(out / run.id, len(run.protocol.phases)):
             yield f"{run.id} is left out: {why}"
+
+
+def _renewed(pages: Path, runs: Iterable[Run]) -> Iterator[str]:
+    """Yields a sentence where the report in a folder is of other runs than these, which the new one leaves out."""
+    if (earlier := pages / "rows.csv").is_file():
+        with earlier.open(encoding="utf-8", errors="replace", newline="") as file:
+            before = {row.get("run") for row in csv.DictReader(file)} - {None, ""}
+        if others := before - {run.id for run in runs}:
+            many = f"{len(others)} runs" if len(others) > 1 else "a run"
+            yield (
+                f"The report in {pages} is renewed: it was also of {many} that were not asked for now. They stay in the "
+                "folder of runs; to keep a report, give another report_dir=."
+            )
 
 
 def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
@@ -241,7 +257,7 @@ def _options(
 
 
 def _pages(choices: Places) -> Path:
-    return Path(choices.get("report_dir", "report"))
+    return Path(choices.get("report_dir", "report")).absolute()
 
 
 def _require(right: bool, name: str, given: object, fix: str) -> None:

@@ -290,11 +290,16 @@ def test_a_comparison_reports_what_it_was_asked_and_probes_find_what_others_were
     second = levelfield.compare(Twice, "induction", "scratch", "smoke")
     assert {row.get("task") for row in first.rows} == {"recall"}
     assert {row.get("task") for row in second.rows} == {"induction"}
-    assert first.page == second.page
+    assert first.page == second.page == tmp_path / first.page.relative_to(tmp_path), "a path for any current folder"
+    assert not [each for each in first.remarks if "renewed" in each]
+    (renewed,) = (each for each in second.remarks if "renewed" in each)
+    assert f"{first.page.parent} is renewed: it was also of {len(first.ledgers)} runs that were not asked" in renewed
+    assert renewed in capfd.readouterr().out
     page = second.page.read_text()
     assert "induction" in page and "recall" not in page
     again = levelfield.compare(Twice, ["recall", "induction"], "scratch", "smoke")
     assert len(again.ledgers) == len(first.ledgers) + len(second.ledgers), "nothing is trained again"
+    assert not [each for each in again.remarks if "renewed" in each], "nothing of the earlier one is lost"
     baseline = next(p.name for p in Path("runs").glob("recall-attention-*"))
     main(["probe", "effective_context", baseline, "--device", "cpu"])
     assert "distance" in capfd.readouterr().out
