@@ -158,8 +158,14 @@ def compare(
     other task, which is taken as it is, and a baseline whatever the mixer may be. By default tasks are listops, recall
     and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
-    choices: sizes, device and folders, as `Choices` names them.
-    Raises UserError, before any training, where the contract check finds something wrong.
+    choices, all by keyword, as the type `levelfield.Choices` lists them. Sizes, by default what the effort affords, at
+    "minutes" what stands behind each: seeds, runs of each arm, 2; steps of the optimizer in each run, all phases
+    together, 1000; width, features of a step in the mixer's arm, 48; depth, blocks, 2; lr, the highest learning rate,
+    0.002; batch, examples in a step, 32. equal: "steps" (the default) or "flops", what all arms are given alike.
+    numerics: how a run computes, by default `Numerics()`, float32. device: "auto" (the default: the GPU where there is
+    one), "cpu", "cuda" or "cuda:1". runs_dir, data, report_dir: folders of the runs, of the prepared data and of the
+    report, by default "runs", "data" and "report". say: is called with a line before each run, by default `print`.
+    Raises UserError, before any training, where an option cannot be or the contract check finds something wrong.
     """
     choices = _renamed("compare", choices, Choices.__annotations__)
     _require(settings is None or isinstance(settings, Mapping), "settings", settings, "a dict, such as {'layers': 2}")
@@ -206,8 +212,8 @@ def _renewed(pages: Path, runs: Iterable[Run]) -> Iterator[str]:
         if others := before - {run.id for run in runs}:
             many = f"{len(others)} runs" if len(others) > 1 else "a run"
             yield (
-                f"The report in {pages} is renewed: it was also of {many} that were not asked for now. They stay in the "
-                "folder of runs; to keep a report, give another report_dir=."
+                f"The report in {pages} is renewed: it was also of {many} that were not asked for now. They stay in "
+                "the folder of runs; to keep a report, give another report_dir=."
             )
 
 
@@ -335,8 +341,9 @@ def audit(
     """Says how local, positional, trivial or leaky a dataset is.
 
     source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. without_models: trains nothing.
-    places: device and folders, as `Places` names them; sizes are those of the effort. Runs go one after another in
-    this process, and the same call continues where it was stopped. Raises UserError for data without a target.
+    places, all by keyword: device, runs_dir, data, report_dir and say, as of `compare`; sizes are those of the effort.
+    Runs go one after another in this process, and the same call continues where it was stopped. Raises UserError for
+    data without a target.
     """
     choices = _renamed("audit", places, Places.__annotations__)
     task = find_task(source) if isinstance(source, str) else _task(source)

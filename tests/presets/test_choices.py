@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,7 +17,8 @@ import levelfield
 from levelfield import UserError, api
 from levelfield.api import Choices
 from levelfield.mixers.s4 import S4
-from levelfield.presets import comparison
+from levelfield.presets import comparison, efforts
+from levelfield.presets.options import Options
 from levelfield.tasks.recall import Recall
 
 
@@ -94,6 +97,20 @@ def test_the_public_names_are_there_and_are_all_that_the_public_functions_ask_fo
     for name in levelfield.__all__:
         assert getattr(levelfield, name) is not None
     assert {"Numerics", "ParamRule", "Published", "Search", "StepLabels"} <= set(levelfield.__all__)
+
+
+def test_help_names_every_keyword_with_its_default():
+    told = inspect.getdoc(levelfield.compare) or ""
+    for name in levelfield.Choices.__annotations__.keys() - api.RENAMED:
+        assert re.search(rf"\b{name}\b", told), name
+    usual = efforts.SIZES["minutes"]
+    sentence = " ".join(told.split())
+    for name in ("seeds", "steps", "width", "depth", "lr", "batch"):
+        assert re.search(rf"\b{name}\b[^;]* {getattr(usual, name)}[;.]", sentence), name
+    assert set(levelfield.Choices.__annotations__) - set(api.Places.__annotations__) == {
+        *(each.name for each in fields(Options)),
+        "numerics",
+    } - {"tasks", "protocols", "baselines"}
 
 
 class Mine(nn.Linear):
