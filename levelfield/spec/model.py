@@ -6,9 +6,10 @@ Model(mixers=(Attention(heads=4),), depth=2, width=64)      # input encoder, res
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import OwnCode
@@ -43,15 +44,26 @@ class MixerConfig(ABC, OwnCode):
     def __post_init__(self) -> None:
         check_literals(self)
 
+    def __init_subclass__(cls) -> None:
+        """Has `build` refuse a direction and a width that the layer cannot have, whoever calls it."""
+        super().__init_subclass__()
+        if "build" in vars(cls):
+            cls.build = _asking(cls.build)
+
     def check_direction(self, causal: bool) -> None:
-        """Raises UserError for a direction that is none of `directions`; whoever builds a layer asks this first."""
+        """Raises UserError for a direction that is none of `directions`; `build` asks this first."""
         asked = "causal" if causal else "bidirectional"
         if asked not in self.directions:
             raise UserError(f"{type(self).__name__} cannot be {asked}: it is {' and '.join(self.directions)}.")
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """Builds one layer, drawing all initial values from a CPU generator. Raises UserError on impossible sizes."""
+        """Builds one layer, drawing all initial values from a CPU generator.
+
+        width: D, features of a step. causal: whether a step sees those before it alone; a mixer with one of the two
+        `directions` refuses the other. layer: its place in the stack, from 0. Raises UserError on impossible sizes, and
+        for a direction that the mixer does not have.
+        """
 
     @abstractmethod
     def state_size(self, width: int, length: int) -> int | None:
@@ -91,6 +103,19 @@ class MixerConfig(ABC, OwnCode):
     def learned_kernel(self, layer: nn.Module, length: int) -> Tensor | None:
         """Returns the layer's learned convolution kernel at lags 0..length-1, (channels, length), or None."""
         return None
+
+
+def _asking(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """Returns the `build` of a mixer that refuses, first of all, what no layer of it can be."""
+
+    @wraps(build)
+    def asking(self: MixerConfig, width: int, *, causal: bool, **others: Any) -> nn.Module:
+        self.check_direction(causal)
+        if width < 1:
+            raise UserError(f"{type(self).__name__} cannot have a width of {width}: give 1 or more.")
+        return build(self, width, causal=causal, **others)
+
+    return asking
 
 
 @dataclass(frozen=True)
