@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -19,6 +20,7 @@ from levelfield.api import Choices
 from levelfield.mixers.s4 import S4
 from levelfield.presets import comparison, efforts
 from levelfield.presets.options import Options
+from levelfield.spec import digest
 from levelfield.tasks.recall import Recall
 
 
@@ -138,6 +140,20 @@ def test_classes_functions_configs_and_tasks_are_taken_as_names_are() -> None:
     runs = comparison.compare(api._config(made, {"depth": 1}), replace(options, tasks=(task,))).runs("smoke")
     assert {run.task for run in runs} == {task}
     assert len({run.model.label for run in runs}) == 5
+
+
+def test_arguments_of_a_partial_are_settings() -> None:
+    """As they are beside a class: the same runs, whichever way they are given, though one is inside the other."""
+    written = api._config(made, {"depth": 3})
+    for given, settings in ((partial(made, depth=3), {}), (partial(partial(made, depth=2), depth=3), {})):
+        assert digest(api._config(given, settings)) == digest(written)
+    assert api._config(partial(made, depth=2), {"depth": 3}) == written
+    assert api._config(partial(S4, state=8), {}) == S4(state=8)
+    assert api._options("recall", "scratch", partial(made, depth=3), Choices()).baselines == (written,)
+    with pytest.raises(
+        UserError, match="has arguments by position: give them by name, as in partial"
+    ):
+        api._config(partial(made, 8), {})
 
 
 @pytest.mark.parametrize(

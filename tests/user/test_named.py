@@ -40,6 +40,8 @@ def number(width):
     return 3
 
 built = nn.Linear(2, 2)
+from functools import partial
+half = partial(Mine, gain=0.5)
 """
 CONFIG = """
 from dataclasses import dataclass
@@ -136,6 +138,7 @@ def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
         ("ownpackage.model:Mine", r"No module named 'ownpackage\.model'"),
         ("alone:Mine", "alone defines no nn.Module class, so there is no Mine in it"),
         ("ownpackage.models:built", "a module that is built already: give its class"),
+        ("ownpackage.models:half", r"is a partial: name its class with these settings, ownpackage\.models:Mine\("),
         ("ownpackage.models:Min", "did you mean 'Mine'"),
         ("ownpackage.models:maid", "did you mean 'made'"),
         ("ownpackage.models:Xyz", r"no class or function Xyz: choose one of: Mine, made, number\.$"),
