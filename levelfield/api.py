@@ -39,6 +39,7 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
 from levelfield.spec.errors import shortened
 from levelfield.spec.numerics import PLAIN
+from levelfield.spec.scalars import plain
 from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name
 
@@ -169,6 +170,7 @@ def compare(
     """
     choices = _renamed("compare", choices, Choices.__annotations__)
     _require(settings is None or isinstance(settings, Mapping), "settings", settings, "a dict, such as {'layers': 2}")
+    trials = plain(trials)
     _require(isinstance(trials, int), "trials", trials, "a whole number, 0 for none")
     numerics = choices.get("numerics", PLAIN)
     _require(isinstance(numerics, Numerics), "numerics", numerics, "Numerics(precision='bf16')")

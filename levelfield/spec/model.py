@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import OwnCode
+from levelfield.spec.scalars import plain_numbers
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -42,6 +43,7 @@ class MixerConfig(ABC, OwnCode):
     opaque: ClassVar[bool] = False  # True for unknown code, which may read or keep values while FLOPs are counted
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         check_literals(self)
 
     def __init_subclass__(cls) -> None:
@@ -124,7 +126,7 @@ class Block:
 
     parallel: both parts read the block's input, x + mixer(norm(x)) + feedforward(norm(x)), each with a norm of its own
     (GPT-NeoX: Black et al. 2022, section 2.1). Raises UserError for a parallel block with norms after the sums, an
-    unknown norm or activation, and a dropout that is not at least 0 and below 1.
+    unknown norm or activation, a feed-forward below 0, and a dropout that is not at least 0 and below 1.
     """
 
     norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
@@ -138,7 +140,12 @@ class Block:
     parallel: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         check_literals(self)
+        if not isinstance(self.feedforward, int) or self.feedforward < 0:
+            raise UserError(
+                f"A block with feedforward={self.feedforward!r} cannot be: give its hidden width, or 0 for none."
+            )
         if not 0 <= self.dropout < 1:
             raise UserError(f"A block with dropout={self.dropout} lets nothing through: give 0 or more, and below 1.")
         if self.parallel and not self.prenorm:
@@ -149,7 +156,8 @@ class Block:
 class Model:
     """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value.
 
-    Raises UserError for unknown positions, pooling or pair.
+    Raises UserError for unknown positions, pooling or pair, without mixers, and for a depth or width that is no whole
+    number of 1 or more.
     """
 
     mixers: tuple[MixerConfig, ...]
@@ -165,7 +173,16 @@ class Model:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         check_literals(self)
+        if not self.mixers:
+            raise UserError("A model without mixers cannot be: give one or more, such as mixers=(Attention(),).")
+        for name, least, unit in (("depth", 1, "blocks"), ("width", 1, "features"), ("head_hidden", 0, "features")):
+            given = getattr(self, name)
+            if not isinstance(given, int) or given < least:
+                raise UserError(
+                    f"A model with {name}={given!r} cannot be: give a whole number of {unit}, {least} or more."
+                )
 
     @property
     def label(self) -> str:

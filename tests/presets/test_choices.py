@@ -150,9 +150,7 @@ def test_arguments_of_a_partial_are_settings() -> None:
     assert api._config(partial(made, depth=2), {"depth": 3}) == written
     assert api._config(partial(S4, state=8), {}) == S4(state=8)
     assert api._options("recall", "scratch", partial(made, depth=3), Choices()).baselines == (written,)
-    with pytest.raises(
-        UserError, match="has arguments by position: give them by name, as in partial"
-    ):
+    with pytest.raises(UserError, match="has arguments by position: give them by name, as in partial"):
         api._config(partial(made, 8), {})
 
 
