@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from levelfield._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from levelfield.api import audit, compare
+    from levelfield.api import Choices, audit, compare
     from levelfield.spec import (
         Block,
         Duration,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Block",
+    "Choices",
     "Duration",
     "Examples",
     "Label",
@@ -77,7 +78,7 @@ __all__ = [
     "compare",
 ]
 
-ELSEWHERE = {"OwnData": "levelfield.user.own_data", "audit": "levelfield.api", "compare": "levelfield.api"}
+ELSEWHERE = {"OwnData": "levelfield.user.own_data"} | dict.fromkeys(("Choices", "audit", "compare"), "levelfield.api")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ it was stopped. The command line (`levelfield compare my_mixer.py:MyMixer`) uses
 
 from __future__ import annotations
 
+import csv
 import html
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
 from levelfield.spec.errors import shortened
 from levelfield.spec.numerics import PLAIN
+from levelfield.spec.scalars import plain
 from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name
 
@@ -157,11 +159,18 @@ def compare(
     other task, which is taken as it is, and a baseline whatever the mixer may be. By default tasks are listops, recall
     and pathfinder, protocols scratch and spt_masked, baselines attention, s4 and conv.
     trials: recipes to try for every arm first, the mixer's and the baselines' alike; 0 is one untuned recipe for all.
-    choices: sizes, device and folders, as `Choices` names them.
-    Raises UserError, before any training, where the contract check finds something wrong.
+    choices, all by keyword, as the type `levelfield.Choices` lists them. Sizes, by default what the effort affords, at
+    "minutes" what stands behind each: seeds, runs of each arm, 2; steps of the optimizer in each run, all phases
+    together, 1000; width, features of a step in the mixer's arm, 48; depth, blocks, 2; lr, the highest learning rate,
+    0.002; batch, examples in a step, 32. equal: "steps" (the default) or "flops", what all arms are given alike.
+    numerics: how a run computes, by default `Numerics()`, float32. device: "auto" (the default: the GPU where there is
+    one), "cpu", "cuda" or "cuda:1". runs_dir, data, report_dir: folders of the runs, of the prepared data and of the
+    report, by default "runs", "data" and "report". say: is called with a line before each run, by default `print`.
+    Raises UserError, before any training, where an option cannot be or the contract check finds something wrong.
     """
     choices = _renamed("compare", choices, Choices.__annotations__)
     _require(settings is None or isinstance(settings, Mapping), "settings", settings, "a dict, such as {'layers': 2}")
+    trials = plain(trials)
     _require(isinstance(trials, int), "trials", trials, "a whole number, 0 for none")
     numerics = choices.get("numerics", PLAIN)
     _require(isinstance(numerics, Numerics), "numerics", numerics, "Numerics(precision='bf16')")
@@ -178,13 +187,15 @@ def compare(
     sizes = comparison.shared(effort, options)
     index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
     known = tuple(arm_remarks.sentences(asked))
-    run_all(study, effort, out, told=known, opened=partial(store.write_index, out, index, adds=True))
+    pages = _pages(choices) / report_name(study.name, effort, {run.task for run in asked})
+    renewed = tuple(_renewed(pages, asked))
+    told = (*known, *renewed)
+    run_all(study, effort, out, told=told, opened=partial(store.write_index, out, index, adds=True))
     results = store.read(out, study.name, effort, runs=index.runs)
-    name = report_name(study.name, effort, {run.task for run in asked})
     study = replace(study, deviations=(*study.deviations, *known))
-    files = report.build(study, effort, results, _pages(choices) / name)
+    files = report.build(study, effort, results, pages)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    remarks = [*report.remarks(results), *_lost(asked, out), *known]
+    remarks = [*report.remarks(results), *_lost(asked, out), *told]
     return Comparison(results.rows, results.ledgers, files, verdict, remarks)
 
 
@@ -193,6 +204,19 @@ def _lost(runs: Iterable[Run], out: Path) -> Iterator[str]:
     for run in runs:
         if why := store.why_unreadable(out / run.id, len(run.protocol.phases)):
             yield f"{run.id} is left out: {why}"
+
+
+def _renewed(pages: Path, runs: Iterable[Run]) -> Iterator[str]:
+    """Yields a sentence where the report in a folder is of other runs than these, which the new one leaves out."""
+    if (earlier := pages / "rows.csv").is_file():
+        with earlier.open(encoding="utf-8", errors="replace", newline="") as file:
+            before = {row.get("run") for row in csv.DictReader(file)} - {None, ""}
+        if others := before - {run.id for run in runs}:
+            many = f"{len(others)} runs" if len(others) > 1 else "a run"
+            yield (
+                f"The report in {pages} is renewed: it was also of {many} that were not asked for now. They stay in "
+                "the folder of runs; to keep a report, give another report_dir=."
+            )
 
 
 def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
@@ -241,7 +265,7 @@ def _options(
 
 
 def _pages(choices: Places) -> Path:
-    return Path(choices.get("report_dir", "report"))
+    return Path(choices.get("report_dir", "report")).absolute()
 
 
 def _require(right: bool, name: str, given: object, fix: str) -> None:
@@ -319,8 +343,9 @@ def audit(
     """Says how local, positional, trivial or leaky a dataset is.
 
     source: an `OwnData` or any other task, or what `levelfield audit` takes as a name. without_models: trains nothing.
-    places: device and folders, as `Places` names them; sizes are those of the effort. Runs go one after another in
-    this process, and the same call continues where it was stopped. Raises UserError for data without a target.
+    places, all by keyword: device, runs_dir, data, report_dir and say, as of `compare`; sizes are those of the effort.
+    Runs go one after another in this process, and the same call continues where it was stopped. Raises UserError for
+    data without a target.
     """
     choices = _renamed("audit", places, Places.__annotations__)
     task = find_task(source) if isinstance(source, str) else _task(source)

@@ -69,8 +69,6 @@ PhaseCosts = Sequence[dict[str, Any]]  # what each phase cost, as the ledger has
 def check(run: Run) -> None:
     """Raises UserError, before any compute, for a combination that cannot work."""
     model, phases = run.model, run.protocol.phases
-    if not model.mixers or model.depth < 1 or model.width < 1:
-        raise UserError(f"A model needs a mixer, depth and width: give {model.label or 'Model'} at least one of each.")
     if model.positions == "learned" and model.max_positions is None:
         raise UserError("Learned positions need a table size: set Model(max_positions=...).")
     for kind, name in (("task", run.task.name), ("model", model.label), ("protocol", run.protocol.name)):

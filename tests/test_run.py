@@ -361,9 +361,6 @@ def test_bad_combinations_are_refused_before_any_compute():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"mixers": ()}, "at least one of each"),
-        ({"depth": 0}, "at least one of each"),
-        ({"width": 0}, "at least one of each"),
         ({"positions": "learned"}, "max_positions"),
         ({"name": "a" * 300}, "model name 'a+... cannot name a folder"),
         ({"name": "../mine"}, "cannot name a folder"),

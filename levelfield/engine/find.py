@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from levelfield.engine import tuning
-from levelfield.files import check_name, read_json
+from levelfield.files import check_name
 from levelfield.longcontext.survey import Survey
 from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
@@ -45,7 +45,6 @@ from levelfield.spec import (
     closest,
     describe,
 )
-from levelfield.spec.errors import format_error
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.user import named, own_data, own_files, plugins, values
 from levelfield.user.values import user_errors
@@ -280,37 +279,21 @@ def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
     return chosen
 
 
-def find_run(run_id: str, out: Path, study: str = "") -> Run:
+def find_run(run_id: str, out: Path | str, study: Any = "") -> Run:
     """Returns the run of a folder in `out`, made again from its own description.
 
-    study: the file of a user's own study, or FILE.py:Mixer of a comparison, for what is not of levelfield is never
-    executed unasked. Raises UserError for an unknown id, and where the run would be another today, with the reason.
+    study: the file of a user's own study, FILE.py:Mixer of a comparison, or the class or function itself that was
+    passed from Python, for what is not of levelfield is never executed unasked. Raises UserError for an unknown id, and
+    where the run would be another today, with the reason.
     """
-    path = out / run_id / SPEC
-    if not path.exists():
+    out = Path(out)
+    if not (out / run_id / SPEC).exists():
         raise missing(out, run_id)
-    described = read_json(path)
-    if study and not Source.of(study).mixer:
+    if isinstance(study, str) and study and not Source.of(study).mixer:
         return _of_study(run_id, out, study)
-    from levelfield.engine.restore import Unknown, restore
+    from levelfield.engine.restore import restored
 
-    mixer = by_name.mixer(study) if study else None
-    gone = f"{study or 'levelfield'} no longer has the run {run_id}: it has changed since"
-    try:
-        run = restore(described, mixer)
-    except Unknown as error:
-        made = f"{run_id} is made of {error.place or error}, which is not of levelfield"
-        own = f", such as --study {error.place}" if error.place else ""
-        raise UserError(f"{made}: add --study FILE.py or FILE.py:Mixer{own}.") from error
-    except UserError as error:  # which says how to mend it
-        raise UserError(f"{gone}. {error}") from error
-    except (TypeError, ValueError, LookupError) as error:
-        raise UserError(f"{gone} ({format_error(error)}).") from error
-    if not isinstance(run, Run):
-        raise UserError(f"{path} describes no run: remove {path.parent} and run its study again.")
-    if run.id != run_id:
-        raise UserError(f"{gone}, and would be {run.id} today.")
-    return run
+    return restored(out / run_id / SPEC, study)
 
 
 def _of_study(run_id: str, out: Path, study: str) -> Run:

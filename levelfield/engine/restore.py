@@ -12,30 +12,47 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from levelfield import mixers, objectives, spec, tasks
 from levelfield.data.audit import view
+from levelfield.files import read_json
 from levelfield.presets import by_name
 from levelfield.spec import ForeignWeights, MixerConfig, Objective, Run, Study, Task, UserError, describe
+from levelfield.spec.errors import format_error
 from levelfield.spec.identity import HEAD
 from levelfield.user import own_data
+from levelfield.user.mixer import UserMixer, user_mixer
 
 
 class Unknown(LookupError):
     """The error for a class that is neither of levelfield nor of a plug-in.
 
-    place: FILE.py:Name or package.module:Name that the description says it is of, "" where it says none.
+    place: FILE.py:Name or package.module:Name that the description says it is of, "" where it says none. passed: the
+    name of a class or function that was passed from Python, else "".
     """
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         super().__init__(str(described.get("kind")))
         path, name = described.get("path"), described.get("name")
-        self.place = f"{path}:{name}" if path and isinstance(path, str) and isinstance(name, str) else ""
+        text = isinstance(path, str) and isinstance(name, str)
+        self.place = f"{path}:{name}" if path and text else ""
+        self.passed = str(name) if text and not path else ""
+
+    def sentence(self, run_id: str) -> str:
+        """Returns what a run is made of, and how to say where that is."""
+        again = f"find_run('{run_id}', runs_dir, {self.passed or 'MyClass'}) of levelfield.engine.find"
+        if self.passed:
+            return f"{run_id} is made of {self.passed}, which was passed from Python: pass it again, as in {again}."
+        made = f"{run_id} is made of {self.place or self}, which is not of levelfield"
+        where = f"such as --study {self.place}" if self.place else f"or in Python pass its class, as in {again}"
+        return f"{made}: add --study FILE.py or FILE.py:Mixer, {where}."
 
 
-def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
-    """Makes what `spec.describe` described. mixer: stands for the user's own, with the settings that are described.
+def restore(described: Any, mixer: Any = None) -> Any:
+    """Makes what `spec.describe` described. mixer: stands for the user's own, with the settings that are described: a
+    `MixerConfig`, or the class or function that was passed from Python.
 
     Raises Unknown for a class that is neither of levelfield nor of a plug-in, and TypeError or ValueError for fields
     that a class no longer has or takes.
@@ -45,10 +62,37 @@ def restore(described: Any, mixer: MixerConfig | None = None) -> Any:
     if not isinstance(described, Mapping):
         return described
     kind = described.get("kind")
-    if mixer is not None and kind == type(mixer).__name__ and type(mixer).opaque:
+    own = mixer if isinstance(mixer, type) else type(mixer)
+    if kind == UserMixer.__name__ and isinstance(mixer, UserMixer):
         return replace(mixer, settings=restore(described["settings"]))
-    made = _class_of(described, () if mixer is None else (type(mixer),))
+    if kind == UserMixer.__name__ and mixer is not None and not issubclass(own, MixerConfig):
+        return user_mixer(mixer, dict(restore(described["settings"])))
+    made = _class_of(described, () if mixer is None else (own,))
     return made(**{k: restore(v, mixer) for k, v in described.items() if k not in HEAD})
+
+
+def restored(path: Path, given: Any = "") -> Run:
+    """Returns the run that a file describes. given: its mixer, where that is a user's own: its name, class or function.
+
+    Raises UserError where it would be another run today, with the reason.
+    """
+    described, run_id = read_json(path), path.parent.name
+    mixer = by_name.mixer(given) if isinstance(given, str) and given else given or None
+    who = getattr(given, "__name__", given) or "levelfield"
+    gone = f"{who} no longer has the run {run_id}: it has changed since"
+    try:
+        run = restore(described, mixer)
+    except Unknown as error:
+        raise UserError(error.sentence(run_id)) from error
+    except UserError as error:  # which says how to mend it
+        raise UserError(f"{gone}. {error}") from error
+    except (TypeError, ValueError, LookupError) as error:
+        raise UserError(f"{gone} ({format_error(error)}).") from error
+    if not isinstance(run, Run):
+        raise UserError(f"{path} describes no run: remove {path.parent} and run its study again.")
+    if run.id != run_id:
+        raise UserError(f"{gone}, and would be {run.id} today.")
+    return run
 
 
 def _class_of(described: Mapping[str, Any], own: tuple[type, ...]) -> type:

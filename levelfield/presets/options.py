@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Literal
 
 from levelfield.spec import MixerConfig, Task, UserError
 from levelfield.spec.errors import check_literals
+from levelfield.spec.scalars import plain_numbers
 from levelfield.user import named
 
 Equal = Literal["steps", "flops"]
@@ -69,14 +69,15 @@ class Options:
     equal: Equal = "steps"
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         check_literals(self)
         for name, most in MOST.items():
             given = getattr(self, name)
-            whole = isinstance(given, int | Integral)  # NumPy's as well
+            whole = isinstance(given, int)
             if given is not None and not (whole and 1 <= int(given) <= most):
                 shown = f"{given:,}" if whole else repr(given)
                 raise UserError(f"{name}={shown} cannot be: give a whole number from 1 to {most:,}.")
-        if self.lr is not None and not (isinstance(self.lr, Real) and 0 < self.lr < 1e3):
+        if self.lr is not None and not (isinstance(self.lr, (int, float)) and 0 < self.lr < 1e3):
             raise UserError(
                 f"lr={self.lr!r} cannot train: give a learning rate above 0 and below 1,000, such as 0.001."
             )

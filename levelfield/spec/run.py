@@ -9,6 +9,7 @@ from levelfield.spec.identity import digest
 from levelfield.spec.model import Model
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.protocol import Protocol
+from levelfield.spec.scalars import plain_numbers
 from levelfield.spec.task import Task
 
 
@@ -21,6 +22,9 @@ class Run:
     protocol: Protocol
     seed: int
     numerics: Numerics = field(default=PLAIN, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        plain_numbers(self)
 
     @cached_property
     def id(self) -> str:

@@ -21,6 +21,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from levelfield.spec.errors import UserError
+from levelfield.spec.scalars import plain
 
 PACKAGE = "levelfield"  # its own files are no part of a user's layer
 _PARSING = Lock()  # Python 3.11 counts the depth of all threads together, and fails where two parse at once
@@ -208,8 +209,8 @@ def _names_in(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def frozen(value: Any) -> Any:
-    """Turns lists into tuples, at any depth, so that a value with such a setting can be hashed."""
-    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
+    """Turns lists into tuples, at any depth, and numbers of NumPy's into Python's, so that it can be hashed."""
+    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else plain(value)
 
 
 def parsed(call: str) -> tuple[str, dict[str, Any]]:

@@ -119,8 +119,8 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 def _parameters(model: Model, task: Task) -> int:
     """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
     assert isinstance(task.input, Tokens)
-    around, once = (_trunk(replace(model, depth=depth)) for depth in (0, len(model.mixers)))
-    layers = (once - around) * model.depth // len(model.mixers)
+    once, twice = (_trunk(replace(model, depth=depth)) for depth in (len(model.mixers), 2 * len(model.mixers)))
+    around, layers = 2 * once - twice, (twice - once) * model.depth // len(model.mixers)
     return around + layers + (task.input.vocabulary - SMALLEST.vocabulary) * model.width
 
 

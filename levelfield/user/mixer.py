@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
@@ -128,24 +129,40 @@ def load_user_mixer(where: str) -> MixerConfig:
 
 
 def mixer_of(given: Any, settings: Mapping[str, Any] | None = None) -> MixerConfig:
-    """Returns a `MixerConfig` as it is, that of its class with the settings, and `user_mixer` of anything else."""
+    """Returns a `MixerConfig` as it is, that of its class with the settings, and `user_mixer` of anything else; the
+    arguments of a `functools.partial` are settings, too."""
+    given, settings = _without_partial(given, settings or {})
     if _is_config(given):
-        return _configured(given, getattr(given, "__name__", type(given).__name__), settings or {})
+        return _configured(given, getattr(given, "__name__", type(given).__name__), settings)
     return user_mixer(given, settings)
+
+
+def _without_partial(given: Any, settings: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """Returns what a `functools.partial` calls, and its arguments with the settings; anything else as it is."""
+    if not isinstance(given, partial):
+        return given, settings
+    if given.args:
+        raise UserError(f"{_shown(given)} has arguments by position: give them by name, as in partial(Mine, state=16).")
+    return given.func, {**given.keywords, **settings}
 
 
 def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMixer:
     """Makes a mixer of a class or a function that returns a module, such as one in a notebook cell, whose source is
     hashed (`class_identity.identity`). Raises UserError for anything else."""
+    given, settings = _without_partial(given, settings or {})
     if isinstance(given, nn.Module):
         name = type(given).__name__
         raise UserError(f"This {name} is a module that is built already: pass its class, or a function of width.")
     if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
-        name = getattr(given, "__name__", shortened(" ".join(repr(given).split()), 60))
+        name = getattr(given, "__name__", _shown(given))
         raise UserError(f"{name} is not a subclass of torch.nn.Module: pass the class itself, or a function of width.")
     sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
     _MAKERS[sha, name] = given
-    return _mixer(given, name, "", sha, settings or {})
+    return _mixer(given, name, "", sha, settings)
+
+
+def _shown(given: object) -> str:
+    return shortened(" ".join(repr(given).split()), 60)
 
 
 def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, Any]) -> UserMixer:
@@ -200,6 +217,8 @@ def _find(module: ModuleType, name: str, place: str) -> Any:
         return given
     if isinstance(given, nn.Module):
         raise UserError(f"{name} in {place} is a module that is built already: give its class, or a function of width.")
+    if isinstance(given, partial):
+        raise UserError(f"{name} in {place} is a partial: name its class with these settings, {place}:Mine(state=16).")
     if given is not None:
         raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
     if not (known := offered(module)):

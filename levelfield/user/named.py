@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -32,8 +32,8 @@ from levelfield.spec.identity import release
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
-_LOADED: dict[str, str] = {}  # importable module of a user -> hash of the source that it was imported from
-
+_LOADED: dict[str, tuple[tuple[Path, str], ModuleType]] = {}  # name of a user's -> its file and hash when last imported
+_THEIRS: dict[Path, list[ModuleType]] = {}  # file of a user -> modules of it that their own program had imported before
 
 _ALONE = threading.RLock()  # the same thread again may, as a user's file may load another
 
@@ -137,10 +137,9 @@ def _executed(path: str, found: Source) -> ModuleType:
     module = ModuleType(_module_name(found))
     module.__file__ = str(full)
     module.__path__, module.__package__ = [str(full.parent)], module.__name__  # for `from .helper import ...`
-    _forget(full.parent, found.others)
     sys.modules[module.__name__] = module
     try:
-        with importable(path):
+        with _anew(full.parent, [*found.others]), importable(path):
             exec(compile(found.content, str(full), "exec"), vars(module))
     except BaseException:
         del sys.modules[module.__name__]
@@ -150,24 +149,56 @@ def _executed(path: str, found: Source) -> ModuleType:
 
 def _imported(name: str, found: Source) -> ModuleType:
     """Imports a module; one of a user's own anew where it has changed since this process imported it."""
-    if found.content and _LOADED.setdefault(name, found.sha256) != found.sha256:
-        file, _ = _origin(name)
-        _forget(_root(name, file), {**found.others, file: b""})
-        _LOADED[name] = found.sha256
-    with importable(name):
-        return importlib.import_module(name)
+    if not found.content:
+        with importable(name):
+            return importlib.import_module(name)
+    file = _origin(name)[0].resolve()
+    before, module = _LOADED.get(name, (None, None))
+    if module is None or before != (file, found.sha256):
+        with _anew(_root(name, file), [*found.others, file], drop=module is not None), importable(name):
+            module = importlib.import_module(name)
+        _LOADED[name] = ((file, found.sha256), module)
+    return module
 
 
-def _forget(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Drops the modules of these files, below a folder and elsewhere, so that they are imported anew."""
-    elsewhere = {str(file) for file in files if folder not in file.parents}
-    names = [name for name, module in list(sys.modules.items()) if getattr(module, "__file__", None) in elsewhere]
-    for file in (each for each in files if folder in each.parents):
-        place = file.relative_to(folder).with_suffix("")
-        names.append(".".join(place.parts[:-1] if place.name == "__init__" else place.parts))
-    for name in names:
-        if name in sys.modules and not is_installed(sys.modules[name]):
+@contextmanager
+def _anew(folder: Path, files: Sequence[Path], drop: bool = True) -> Iterator[None]:
+    """Has the modules of these files, below a folder and elsewhere, imported anew meanwhile, unless `drop` is False.
+
+    Those that the user's own program had imported are the very same objects again afterwards.
+    """
+    own = {file: _theirs(file) for file in files}
+    kept: dict[str, ModuleType] = {}
+    for name in (each for file in own if drop for each in _names(folder, file)):
+        if not is_installed(module := sys.modules[name]):
+            kept |= {name: module} if module in _theirs(Path(module.__file__ or "").resolve()) else {}
             del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.modules.update(kept)
+        for name, module in kept.items():
+            above, _, last = name.rpartition(".")
+            if above in sys.modules:
+                setattr(sys.modules[above], last, module)
+
+
+def _theirs(file: Path) -> list[ModuleType]:
+    """Returns the modules of a file that the user's own program had imported before this was first asked."""
+    if file not in _THEIRS:
+        loaded = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+        named_alike = [each for each in loaded if Path(getattr(each, "__file__", None) or "").name == file.name]
+        _THEIRS[file] = [module for module in named_alike if Path(str(module.__file__)).resolve() == file]
+    return _THEIRS[file]
+
+
+def _names(folder: Path, file: Path) -> list[str]:
+    """Returns the names of the modules of a file that are loaded, and of any that has its name below the folder."""
+    found = [k for k, each in list(sys.modules.items()) if getattr(each, "__file__", None) == str(file)]
+    if folder in file.parents:
+        place = file.relative_to(folder).with_suffix("")
+        found.append(".".join(place.parts[:-1] if place.name == "__init__" else place.parts))
+    return [name for name in dict.fromkeys(found) if name in sys.modules and name != "__main__"]
 
 
 def _read(path: str) -> bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import fixtures_rows as fixtures
 import pytest
@@ -19,12 +20,13 @@ from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run, listing, load_study
 from levelfield.engine.restore import kinds, restore
 from levelfield.files import write_json
+from levelfield.mixers.conv import Conv
 from levelfield.presets import comparison
 from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
-from levelfield.user.mixer import load_user_mixer
+from levelfield.user.mixer import load_user_mixer, mixer_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -46,6 +48,30 @@ class Twice(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * self.map(x)
+
+
+class Other(Twice):
+    """Another one."""
+
+
+class Scaled(Twice):
+    """A mixer with a setting that has no default."""
+
+    def __init__(self, width: int, by: float) -> None:
+        super().__init__(width)
+        self.by = by
+
+
+def scaled(width: int, by: float) -> nn.Module:
+    return Scaled(width, by)
+
+
+@dataclass(frozen=True)
+class Wider(Conv):
+    """A configuration with a setting that has no usual value there."""
+
+    by: int = 0
+    label = "wider"
 
 
 @pytest.fixture
@@ -203,6 +229,26 @@ def test_a_run_of_a_comparison_is_found_by_its_folder_alone(tmp_path: Path, mine
 
 
 @pytest.mark.parametrize(
+    ("given", "settings"), [(Twice, None), (Scaled, {"by": 3.0}), (scaled, {"by": 3.0}), (Wider, {"by": 2})]
+)
+def test_a_run_of_what_was_passed_from_python_is_found_when_that_is_passed_again(
+    tmp_path: Path, given: Any, settings: dict[str, Any] | None
+) -> None:
+    options = Options(("induction",), ("scratch",), ("conv",))
+    study = comparison.compare(mixer_of(given, settings), options)
+    run = next(run for run in choose(study, "smoke") if run.model.label != "conv")
+    write_json(store.directory(tmp_path, run) / "spec.json", describe(run))
+    assert find_run(run.id, str(tmp_path), given) == run
+    with pytest.raises(
+        UserError, match=rf"find_run\('{run.id}', runs_dir, \w+\) of levelfield\.engine\.find\.$"
+    ) as sent:
+        find_run(run.id, tmp_path)
+    assert ("add --study" in str(sent.value)) is (given is Wider), "only what may be in a file"
+    with pytest.raises(UserError, match=r"Other no longer has the run|is made of"):
+        find_run(run.id, tmp_path, Other)
+
+
+@pytest.mark.parametrize(
     "content", ["{}", '{"kind": "Run"}', '{"kind": "Model", "mixers": []}', "[]", "3", '{"kind": 4}']
 )
 def test_a_description_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
@@ -244,11 +290,16 @@ def test_a_comparison_reports_what_it_was_asked_and_probes_find_what_others_were
     second = levelfield.compare(Twice, "induction", "scratch", "smoke")
     assert {row.get("task") for row in first.rows} == {"recall"}
     assert {row.get("task") for row in second.rows} == {"induction"}
-    assert first.page == second.page
+    assert first.page == second.page == tmp_path / first.page.relative_to(tmp_path), "a path for any current folder"
+    assert not [each for each in first.remarks if "renewed" in each]
+    (renewed,) = (each for each in second.remarks if "renewed" in each)
+    assert f"{first.page.parent} is renewed: it was also of {len(first.ledgers)} runs that were not asked" in renewed
+    assert renewed in capfd.readouterr().out
     page = second.page.read_text()
     assert "induction" in page and "recall" not in page
     again = levelfield.compare(Twice, ["recall", "induction"], "scratch", "smoke")
     assert len(again.ledgers) == len(first.ledgers) + len(second.ledgers), "nothing is trained again"
+    assert not [each for each in again.remarks if "renewed" in each], "nothing of the earlier one is lost"
     baseline = next(p.name for p in Path("runs").glob("recall-attention-*"))
     main(["probe", "effective_context", baseline, "--device", "cpu"])
     assert "distance" in capfd.readouterr().out

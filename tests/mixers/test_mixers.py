@@ -273,9 +273,16 @@ def test_a_direction_that_a_mixer_lacks_is_refused_wherever_layers_are_built(con
         lambda: check(config, WIDTH, causal),
         lambda: agrees_in_bf16(config, WIDTH, causal, 8),
         lambda: Network(model, Tokens(2), (), mask_flag=False, seed=0),
+        lambda: config.build(WIDTH, causal=causal, layer=0, generator=Generator()),
     ):
         with pytest.raises(UserError, match=f"^{type(config).__name__} cannot be {asked}: it is {other}.$"):
             build()
+
+
+@pytest.mark.parametrize("config", FIRST, ids=str)
+def test_a_layer_without_features_is_refused(config: MixerConfig) -> None:
+    with pytest.raises(UserError, match=f"^{type(config).__name__} cannot have a width of 0: give 1 or more.$"):
+        config.build(0, causal="causal" in config.directions, layer=0, generator=Generator())
 
 
 def test_examples_differ_in_every_setting_that_counts() -> None:

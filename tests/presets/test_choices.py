@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,7 +18,9 @@ import levelfield
 from levelfield import UserError, api
 from levelfield.api import Choices
 from levelfield.mixers.s4 import S4
-from levelfield.presets import comparison
+from levelfield.presets import comparison, efforts
+from levelfield.presets.options import Options
+from levelfield.spec import digest
 from levelfield.tasks.recall import Recall
 
 
@@ -96,6 +101,20 @@ def test_the_public_names_are_there_and_are_all_that_the_public_functions_ask_fo
     assert {"Numerics", "ParamRule", "Published", "Search", "StepLabels"} <= set(levelfield.__all__)
 
 
+def test_help_names_every_keyword_with_its_default():
+    told = inspect.getdoc(levelfield.compare) or ""
+    for name in levelfield.Choices.__annotations__.keys() - api.RENAMED:
+        assert re.search(rf"\b{name}\b", told), name
+    usual = efforts.SIZES["minutes"]
+    sentence = " ".join(told.split())
+    for name in ("seeds", "steps", "width", "depth", "lr", "batch"):
+        assert re.search(rf"\b{name}\b[^;]* {getattr(usual, name)}[;.]", sentence), name
+    assert set(levelfield.Choices.__annotations__) - set(api.Places.__annotations__) == {
+        *(each.name for each in fields(Options)),
+        "numerics",
+    } - {"tasks", "protocols", "baselines"}
+
+
 class Mine(nn.Linear):
     """A mixer, defined as in a notebook."""
 
@@ -121,6 +140,18 @@ def test_classes_functions_configs_and_tasks_are_taken_as_names_are() -> None:
     runs = comparison.compare(api._config(made, {"depth": 1}), replace(options, tasks=(task,))).runs("smoke")
     assert {run.task for run in runs} == {task}
     assert len({run.model.label for run in runs}) == 5
+
+
+def test_arguments_of_a_partial_are_settings() -> None:
+    """As they are beside a class: the same runs, whichever way they are given, though one is inside the other."""
+    written = api._config(made, {"depth": 3})
+    for given, settings in ((partial(made, depth=3), {}), (partial(partial(made, depth=2), depth=3), {})):
+        assert digest(api._config(given, settings)) == digest(written)
+    assert api._config(partial(made, depth=2), {"depth": 3}) == written
+    assert api._config(partial(S4, state=8), {}) == S4(state=8)
+    assert api._options("recall", "scratch", partial(made, depth=3), Choices()).baselines == (written,)
+    with pytest.raises(UserError, match="has arguments by position: give them by name, as in partial"):
+        api._config(partial(made, 8), {})
 
 
 @pytest.mark.parametrize(

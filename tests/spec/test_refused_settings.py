@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_type_hints
 
+import numpy as np
 import pytest
 from tiny import MODEL, recipe
 
 from levelfield import mixers, objectives, tasks
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import Classify, Masked, Sum
+from levelfield.presets.options import Options
+from levelfield.protocols import scratch
 from levelfield.spec import (
     Block,
     Duration,
@@ -26,8 +29,10 @@ from levelfield.spec import (
     Phase,
     Recipe,
     ReportView,
+    Run,
     Task,
     UserError,
+    digest,
 )
 from levelfield.spec.errors import check_literals
 from levelfield.tasks.listops import ListOps
@@ -97,6 +102,35 @@ def test_numbers_at_the_edge_are_taken():
     edge = replace(recipe(), clip=None, weight_decay=0.0, betas=(0.0, 0.0), patience=1, batch=1)
     assert isinstance(edge, Recipe)
     assert Block(dropout=0.0).dropout == 0.0
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"depth": 0}, {"depth": -1}, {"depth": 1.5}, {"width": 0}, {"width": -8}, {"width": "8"}, {"head_hidden": -1}],
+)
+def test_a_model_of_no_size_is_refused(sizes: dict[str, Any]):
+    (name,) = sizes
+    with pytest.raises(UserError, match=f"A model with {name}=.* cannot be: give a whole number of"):
+        replace(MODEL, **sizes)
+
+
+def test_a_model_without_mixers_and_a_block_of_negative_width_are_refused():
+    with pytest.raises(UserError, match="A model without mixers cannot be"):
+        replace(MODEL, mixers=())
+    with pytest.raises(UserError, match="A block with feedforward=-1 cannot be"):
+        Block(feedforward=-1)
+
+
+def test_numbers_of_numpy_are_the_numbers_that_they_show():
+    """Whatever their precision: the same value and the same id as Python's own."""
+    made = replace(MODEL, depth=np.int64(3), width=np.uint8(16), mixers=(S4(state=np.int32(8)),))
+    assert made == replace(MODEL, depth=3, width=16, mixers=(S4(state=8),)) and type(made.depth) is int
+    rates = [replace(recipe(), lr=kind(0.001), betas=(kind(0.9), 0.999)) for kind in (np.float16, np.float32, float)]
+    assert {each.lr for each in rates} == {0.001} and len(set(map(digest, rates))) == 1
+    steps, asked = Duration(np.float32(2.5), "epochs"), Options(lr=np.float32(0.1), seeds=np.int16(2))
+    assert steps == Duration(2.5, "epochs") and asked == Options(lr=0.1, seeds=2)
+    run = Run(ListOps(train=np.int64(64)), MODEL, scratch(recipe()), np.arange(3)[2])
+    assert run.id == Run(ListOps(train=64), MODEL, scratch(recipe()), 2).id
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 2.0, math.nan])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable
@@ -39,6 +40,8 @@ def number(width):
     return 3
 
 built = nn.Linear(2, 2)
+from functools import partial
+half = partial(Mine, gain=0.5)
 """
 CONFIG = """
 from dataclasses import dataclass
@@ -95,6 +98,25 @@ def test_another_helper_is_another_mixer_and_is_imported_anew(package: Path) -> 
         built(UserMixer("ownpackage.models", "Mine", "0" * 64, False))
 
 
+@pytest.mark.parametrize("place", ["ownpackage/alone.py", "ownpackage.models"])
+def test_what_the_program_had_imported_itself_stays_the_same(
+    place: str, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the mixer has the helper as it is now; what levelfield imported is replaced once it has changed."""
+    (package / "alone.py").write_text(HELPED.replace("from .helper", "import late\nfrom ownpackage.helper"))
+    (package / "late.py").write_text("")
+    monkeypatch.delitem(sys.modules, "late", raising=False)
+    monkeypatch.syspath_prepend(str(package.parent))
+    theirs = importlib.import_module("ownpackage.helper")
+    load_user_mixer(f"{place}:Mine")
+    late = sys.modules.get("late")
+    for gain in (3.5, 4.5):
+        (package / "helper.py").write_text(f"GAIN = {gain}\n")
+        assert built(load_user_mixer(f"{place}:Mine")).inner.gain == gain
+        assert sys.modules["ownpackage.helper"] is sys.modules["ownpackage"].helper is theirs and theirs.GAIN == 2.0
+    assert late is None or sys.modules.pop("late") is not late
+
+
 def test_a_function_that_makes_a_module_is_a_mixer(package: Path) -> None:
     mixer = load_user_mixer("ownpackage.models:made(depth=3)")
     assert len(built(mixer).inner) == 3 and mixer.label == "made"
@@ -116,6 +138,7 @@ def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
         ("ownpackage.model:Mine", r"No module named 'ownpackage\.model'"),
         ("alone:Mine", "alone defines no nn.Module class, so there is no Mine in it"),
         ("ownpackage.models:built", "a module that is built already: give its class"),
+        ("ownpackage.models:half", r"is a partial: name its class with these settings, ownpackage\.models:Mine\("),
         ("ownpackage.models:Min", "did you mean 'Mine'"),
         ("ownpackage.models:maid", "did you mean 'made'"),
         ("ownpackage.models:Xyz", r"no class or function Xyz: choose one of: Mine, made, number\.$"),
