@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
 from levelfield import protocols
+from levelfield import run as running
+from levelfield._version import __version__
 from levelfield.run import execute
-from levelfield.runs import checkpoint, journal, store
+from levelfield.runs import checkpoint, journal, ledger, store
 from levelfield.runs.journal import ProgressFile
 from levelfield.runs.processes import Group
 from levelfield.spec import Block, Numerics, Run, UserError
@@ -67,6 +70,32 @@ def test_a_run_that_continues_ends_with_the_same_bytes(numerics: Numerics, tmp_p
     execute(run, parts, tmp_path / "data", "cpu")
     for name in FILES:
         assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
+
+
+def test_what_the_first_part_was_computed_by_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are joined, and each thing that is another now is noted once; as on the same machine, nothing is."""
+    where, kernels = tmp_path / "run", ["scan: a fast kernel", "norm: a fast kernel"]
+    for kernel in kernels:
+        monkeypatch.setattr(ledger.dispatch, "kernel_log", lambda kernel=kernel: [kernel])
+        stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    monkeypatch.setattr(ledger.dispatch, "kernel_log", list)
+    monkeypatch.setattr(running, "__version__", "99")
+    load = checkpoint.latest
+
+    def on_a_gpu(where: Path) -> Any:
+        saved, complaints = load(where)
+        assert saved is not None
+        return dataclasses.replace(saved, extra={**saved.extra, "device": "a GPU", "torch": "1.0"}), complaints
+
+    monkeypatch.setattr(checkpoint, "latest", on_a_gpu)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    told = json.loads((where / store.LEDGER).read_text())
+    assert told["kernels"] == "norm: a fast kernel; scan: a fast kernel"
+    assert [note.split(" at step ")[0] for note in told["notes"]] == [
+        "Device changed from a GPU to cpu",
+        f"torch changed from 1.0 to {torch.__version__}",
+        f"levelfield changed from {__version__} to 99",
+    ]
 
 
 @pytest.mark.parametrize("line", [b"\0" * 300, b'{"a": 1}', b"\xff\xfe", b'{"phase": 7, "step": 1}', b"[" * 5000])
