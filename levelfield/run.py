@@ -376,7 +376,7 @@ class _Execution:
 
     def _clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
-        checkpoint.remove(checkpoint.listing(self.where))
+        checkpoint.clear(self.where)
         with suppress(OSError):
             (self.where / store.ERROR).unlink()
 

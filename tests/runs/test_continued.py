@@ -14,7 +14,7 @@ import pytest
 import torch
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
-from levelfield import protocols
+from levelfield import files, protocols
 from levelfield import run as running
 from levelfield._version import __version__
 from levelfield.run import execute
@@ -143,6 +143,29 @@ def test_a_checkpoint_that_cannot_be_opened_is_one_that_is_damaged(
     assert f"-{saved.phase}-{saved.numbers['step']:08d}-" in before.name
     execute(PLAIN, where, tmp_path / "data", "cpu")
     assert store.complete(where) and checkpoint.listing(where) == [newest]
+
+
+def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next_one_and_with_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `atomic` writes to at the moment of a kill stays."""
+    where = tmp_path / "run"
+
+    def killed(_: Path) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        patch.setattr(files, "sync", killed)
+        with pytest.raises(SystemExit):
+            stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    (left,) = where.glob(".checkpoint-*.partial")
+    content = left.read_bytes()
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    assert not left.exists()
+    left.write_bytes(content)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert [path.name for path in where.iterdir() if "checkpoint" in path.name] == []
 
 
 def test_where_no_checkpoint_is_whole_one_that_may_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
