@@ -157,7 +157,8 @@ def pick_device(name: str, *, here: bool = True) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device if here else "meta")
+        if here:
+            torch.empty(0, device=device).tolist()  # which "meta", a device without memory, refuses
     except (RuntimeError, AssertionError) as error:
         lacking = here and not torch.cuda.is_available()
         others = "cpu or auto, as there is no GPU here" if lacking else "cpu, cuda or auto"

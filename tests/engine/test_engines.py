@@ -31,6 +31,7 @@ from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
 from levelfield.files import locked
 from levelfield.presets.options import Options
+from levelfield.run import pick_device
 from levelfield.runs import store
 from levelfield.runs.claims import claim
 from levelfield.spec import UserError
@@ -274,4 +275,10 @@ def test_an_order_survives_the_journey_to_a_worker() -> None:
 def test_causes_are_words() -> None:
     assert "SIGKILL" in cause(-9) and "memory" in cause(-9)
     assert "SIGSEGV" in cause(-11)
+    assert cause(-40) == "was killed (signal 40)", "one of those without a name"
     assert "3" in cause(3)
+
+
+def test_a_device_without_memory_is_none() -> None:
+    with pytest.raises(UserError, match=r"Device 'meta' cannot be used here: choose cpu"):
+        pick_device("meta")
