@@ -118,9 +118,9 @@ def missing(out: Path, run_id: str) -> UserError:
 
 def write_scores(where: Path, values: np.ndarray) -> None:
     """Keeps the scores of test examples, (N,): a byte each where all are 0 or 1, else four."""
-    shares = np.isin(values, (0.0, 1.0)).all()
+    hits = np.isin(values, (0.0, 1.0)).all()
     with atomic(where / SCORES) as path, disk_errors(where):
-        save_array(path, values.astype(np.uint8 if shares else np.float32))
+        save_array(path, values.astype(np.uint8 if hits else np.float32))
 
 
 def read_scores(where: Path) -> np.ndarray | None:

@@ -61,7 +61,7 @@ def test_one_run_raises_one_kills_its_worker_and_the_others_go_on(stage: Stage) 
     assert "Traceback" in text
     assert [s for s in stage.heard.said if "no such luck" in s] == [f"{raising.id} failed: ValueError: no such luck"]
     (death,) = [s for s in stage.heard.said if dying.id in s]
-    assert "SIGKILL" in death and "once more" in death
+    assert "SIGKILL" in death and "trying it again" in death
 
 
 @pytest.mark.slow
