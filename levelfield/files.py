@@ -384,3 +384,11 @@ def check_name(kind: str, name: str) -> None:
     if not NAME.fullmatch(name) or len(name.encode()) > 60:
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         raise UserError(f"The {kind} name {shown!r} cannot name a folder: take 1 to 60 letters, digits, . _ + -")
+
+
+def with_suffix(name: str, suffix: str) -> str:
+    """Returns a name with a suffix. One that `check_name` would find too long ends in a hash instead, by which it is
+    told from others."""
+    whole = f"{name}{suffix}".encode()
+    ending = f"-{hashlib.sha256(whole).hexdigest()[:8]}"
+    return (whole if len(whole) <= 60 else whole[: 60 - len(ending)] + ending.encode()).decode(errors="ignore")

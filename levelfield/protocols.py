@@ -118,7 +118,10 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
 
 
 def named_by_share(name: str, share: float) -> str:
-    """Returns what a protocol is called with a share of the labels: with all "scratch", with a tenth "scratch_0.1"."""
+    """Returns what a protocol is called with a share of the labels: with all "scratch", with a tenth "scratch_0.1".
+
+    Names have six digits of it, and are parts of ids, so shares that agree in these are one arm in a report.
+    """
     return name if share == 1 else f"{name}_{share:g}"
 
 
@@ -133,7 +136,12 @@ def share_of(name: str) -> float:
 
 
 def scarce(protocol: Protocol, share: float) -> Protocol:
-    """Returns the protocol with a share of the labels in its last phase; pretraining still reads all inputs."""
+    """Returns the protocol with a share of the labels in its last phase; pretraining still reads all inputs.
+
+    Raises UserError for a protocol without phases.
+    """
+    if not protocol.phases:
+        raise UserError(f"{protocol.name} has no phase that a share of the labels could be for: give it some.")
     *before, last = protocol.phases
     phases = (*before, replace(last, fraction=share))
     return replace(protocol, name=named_by_share(protocol.name, share), phases=phases)

@@ -4,7 +4,8 @@
 
 Phases are trained in turn, each selected on validation; the test split is read once, after the last selection. A run
 can be killed at any moment: called again, it continues from the last checkpoint and, on a CPU with the same number of
-threads, ends with the same bytes. With another number, sums are taken in another order, and the ledger says so.
+threads, ends with the same bytes. With another number, or on another device, sums are taken in another order, and the
+ledger says so.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from levelfield.runs import checkpoint, claims, flops, sound, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Lease
 from levelfield.runs.flops import Meter
-from levelfield.runs.journal import Journal, ProgressFile
+from levelfield.runs.journal import Journal, ProgressFile, resumed
 from levelfield.runs.ledger import (
     all_kernels,
     new_kernels,
@@ -154,7 +155,8 @@ def pick_device(name: str, *, here: bool = True) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device if here else "meta")
+        if here:
+            torch.empty(0, device=device).tolist()  # which "meta", a device without memory, refuses
     except (RuntimeError, AssertionError) as error:
         lacking = here and not torch.cuda.is_available()
         others = "cpu or auto, as there is no GPU here" if lacking else "cpu, cuda or auto"
@@ -209,6 +211,13 @@ class _Execution:
     def progress(self) -> ProgressFile:
         return ProgressFile(self.run, self.where, told=self.group.leads)
 
+    @property
+    def machine(self) -> dict[str, Any]:
+        """What the run is computed by here, as the ledger has it."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        versions = {"torch": torch.__version__, "version": __version__}
+        return {"device": name, "threads": torch.get_num_threads(), **versions}
+
     def train_all(self) -> None:
         """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
         if self.group.leads:
@@ -225,7 +234,7 @@ class _Execution:
             )
         self.notes += complaints
         costs: list[dict[str, Any]] = list(saved.extra["costs"]) if saved else []
-        self.notes += self._resumed(saved) if saved else []
+        self.notes += resumed(saved, self.machine) if saved else []
         weights = self._given_weights()
         for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
             resume = saved if saved and saved.phase == number else None
@@ -238,15 +247,6 @@ class _Execution:
             rows = self._rows(objective, splits, scores, costs)
             self._write(net, rows, scores.get("test"), costs, self.claim)
             self._clean()
-
-    def _resumed(self, saved: checkpoint.Saved) -> list[str]:
-        """Returns the notes of a run that continues: the earlier ones, and one if the number of threads changed."""
-        before, now = saved.extra.get("threads"), torch.get_num_threads()
-        notes = list(saved.extra.get("notes", []))
-        if before is not None and before != now:
-            at = f"step {saved.numbers['step']} of phase {saved.phase + 1}"
-            notes.append(f"Threads changed from {before} to {now} at {at}: an undisturbed run has other last digits.")
-        return notes
 
     def _train_phase(
         self,
@@ -278,17 +278,16 @@ class _Execution:
         fetch_every = FETCH_EVERY if held else 1
         plan = replace(plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank)
         net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
-        wall = 0.0
         if resume is not None:
             resume.restore(state, self.group)
-            wall = float(resume.extra["wall_s"])
         journal = Journal(
             self.progress,
             number=number,
             plan=plan,
-            wall_s=wall,
+            before=resume.extra if resume else {},
             costs=costs,
             notes=self.notes,
+            machine=self.machine,
             group=self.group,
         )
         self.notes += journal.open(state.step)
@@ -376,21 +375,13 @@ class _Execution:
 
     def _clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
-        checkpoint.remove(checkpoint.listing(self.where))
+        checkpoint.clear(self.where)
         with suppress(OSError):
             (self.where / store.ERROR).unlink()
 
     def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
-        machine = {
-            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
-            "threads": torch.get_num_threads(),
-            "numerics": str(self.run.numerics),
-            "processes": self.group.size,
-            "torch": torch.__version__,
-            "version": __version__,
-            "kernels": all_kernels(costs),
-            **peak_memory(self.device),
-        }
+        how = {"numerics": str(self.run.numerics), "processes": self.group.size, "kernels": all_kernels(costs)}
+        machine = {**self.machine, **how, **peak_memory(self.device)}
         state = state_size(self.run.model, self.run.task.max_length) if self.run.model.causal else None
         carried = {} if state is None else {"state": state}
         return {**parameters(net), **carried, **total(costs), **machine, "notes": self.notes, "phases": list(costs)}

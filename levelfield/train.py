@@ -315,7 +315,8 @@ def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, ste
         return nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
     gradients = [p.grad for p in net.parameters() if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
-    squares = [slot["exp_avg_sq"].sum() for slot in optimizer.state.values() if "exp_avg_sq" in slot]
+    means = [slot["exp_avg_sq"] for slot in optimizer.state.values() if "exp_avg_sq" in slot]
+    squares = [(torch.view_as_real(mean) if mean.is_complex() else mean).sum() for mean in means]
     if recipe.clip is not None and squares:
         usual = (torch.stack(squares).sum() / (1 - recipe.betas[1] ** step)).sqrt()
         bound = (UNUSUAL * usual).clamp(min=recipe.clip)

@@ -38,6 +38,8 @@ def test_nothing_to_match(tmp_path: Path):
     (tmp_path / "w.safetensors").write_bytes(b"x")
     with pytest.raises(UserError, match="no phases"):
         protocols.matched(protocols.pretrained(tmp_path / "w.safetensors"), Duration(9, "steps"))
+    with pytest.raises(UserError, match="pretrained has no phase that a share"):
+        protocols.scarce(protocols.pretrained(tmp_path / "w.safetensors"), 0.5)
 
 
 @pytest.mark.parametrize("shares", [None, (0.4, 0.6), (0.0, 1.0)])

@@ -45,12 +45,11 @@ def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, 
         if number is not None and number < 1:
             raise UserError(f"{flag} must be at least 1, not {number}.")
     placement = cluster.placement(place.engine, place.copies)
-    elsewhere = placement.engine != HERE.engine
     if placement == replace(HERE, jobs=1) and place.spread == 1:
         return Here(choice, runs_dir, place.threads)
-    if elsewhere and choice.device.startswith("cuda") and not placement.gpus:
+    if placement.elsewhere and choice.device.startswith("cuda") and not placement.gpus:
         placement = replace(placement, gpus=float(place.spread))
-    threads = place.threads or (1 if elsewhere else max(1, cores() // place.copies))
+    threads = place.threads or (1 if placement.elsewhere else max(1, cores() // place.copies))
     named = replace(ruler_command.named_model(choice, runs_dir), spread=place.spread)
     _check_spread(choice, placement, place.spread)
     job = questions.Job(Path(), choice.device, threads, spread=place.spread)
@@ -60,7 +59,7 @@ def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, 
 
 def _check_spread(choice: ModelChoice, placement: Placement, spread: int) -> None:
     """Raises UserError where there is no GPU here to spread a copy over, and for too few of each worker elsewhere."""
-    if spread > 1 and placement.engine != HERE.engine and choice.device != "cpu":
+    if spread > 1 and placement.elsewhere and choice.device != "cpu":
         if placement.gpus < spread:
             raise UserError(f"A copy over {spread} GPUs needs a worker that has them: give --gpus {spread}.")
         return

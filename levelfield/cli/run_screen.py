@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 
 from levelfield.report.tables import duration
+from levelfield.runs import store
 
 PLAIN_EVERY_S = 10.0
 
@@ -27,7 +28,7 @@ PLAIN_EVERY_S = 10.0
 def read(where: Path) -> dict[str, Any]:
     """Returns where a run is now; empty where it has not said yet."""
     try:
-        facts = json.loads((where / "progress.json").read_text())
+        facts = json.loads((where / store.PROGRESS).read_text())
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from levelfield.cli.run_screen import PLAIN_EVERY_S, duration
+from levelfield.cli.run_screen import PLAIN_EVERY_S
+from levelfield.report.tables import duration
 
 
 class ScoreTable:

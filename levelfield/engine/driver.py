@@ -169,7 +169,7 @@ class Driver:
         self.died[at] += 1
         why = f"its worker {how}, {LOSSES} times {NO_PROGRESS}"
         if self.died[at] < LOSSES:
-            self.screen.say(f"The worker of {unit} {how}; trying the run once more.")
+            self.screen.say(f"The worker of {unit} {how}; trying it again.")
             self.waiting.appendleft(unit)
             return
         if not give_up(where, f"The run failed: {why}.\n\n{event.words}\n"):

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from levelfield.engine import tuning
-from levelfield.files import check_name
+from levelfield.files import check_name, with_suffix
 from levelfield.longcontext.survey import Survey
 from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
@@ -186,7 +186,7 @@ def computed(study: Study, numerics: Numerics) -> Study:
     def runs(effort: Effort) -> tuple[Run, ...]:
         return tuple(replace(run, numerics=numerics.over(run.numerics)) for run in study.runs(effort))
 
-    return replace(study, name=f"{study.name}-{numerics}", runs=runs)
+    return replace(study, name=with_suffix(study.name, f"-{numerics}"), runs=runs)
 
 
 def load_study(name: str) -> Study:

@@ -119,7 +119,9 @@ def cause(code: int) -> str:
     """Says why a process ended: cause(-9) is "was killed (SIGKILL; out of memory is the usual reason)"."""
     if code >= 0:
         return f"ended with exit code {code}"
-    name = signal.Signals(-code).name
+    name = f"signal {-code}"  # real-time ones have no name
+    with suppress(ValueError):
+        name = signal.Signals(-code).name
     return f"was killed ({name}{'; out of memory is the usual reason' if name == KILLED else ''})"
 
 

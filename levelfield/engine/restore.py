@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -134,14 +135,12 @@ def _as_today(described: Any, today: Any) -> bool:
 
 def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> Study:
     """Returns the comparison of `mixer` with the runs of all commands that added to its record, as far as they are the
-    same today."""
+    same today. One that reads a file which is no longer there is not."""
     runs: list[Run] = []
     for run_id, each in described.items():
-        try:
+        with suppress(UserError, OSError, LookupError, TypeError, ValueError):
             run = restore(each, mixer)
-        except (LookupError, TypeError, ValueError):
-            continue
-        runs += [run] if isinstance(run, Run) and run.id == run_id else []
+            runs += [run] if isinstance(run, Run) and run.id == run_id else []
     return replace(study, runs=lambda effort: tuple(runs))
 
 

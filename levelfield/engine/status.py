@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -85,19 +85,22 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
     asked: what the command line calls the study, where that is not its name.
     """
     index, now = store.started(out, study, effort, asked), _now(out)
-    phases = {run_id: len(spec["protocol"]["phases"]) for run_id, spec in index.runs.items()}
-    return StudyStatus(study, effort, {run_id: run_status(out / run_id, now, phases[run_id]) for run_id in index.runs})
+    found = {
+        run_id: run_status(out / run_id, now, len(spec["protocol"]["phases"]), index.probes.get(run_id))
+        for run_id, spec in index.runs.items()
+    }
+    return StudyStatus(study, effort, found)
 
 
-def run_status(where: Path, now: float, phases: int) -> RunStatus:
+def run_status(where: Path, now: float, phases: int, wanted: Sequence[str] | None = None) -> RunStatus:
     """Returns where one run is, whose protocol has so many phases. now: the time in seconds as the file system has it.
 
-    A run that is done, of which some file cannot be read, has failed. One that has no rows yet of a probe of its study
-    is not done.
+    wanted: the probes that it is measured by, as of `store.measured`. A run that is done, of which some file cannot be
+    read, has failed. One that has no rows yet of a probe of its study is not done.
     """
     if store.complete(where):
         try:
-            found = store.measured(where, phases)
+            found = store.measured(where, phases, wanted)
         except UserError as error:
             return RunStatus("failed", why=str(error))
         if not found.unprobed:

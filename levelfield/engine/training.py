@@ -178,6 +178,7 @@ def index_of(job: Job, declared: Study, study: Study) -> StudyIndex:
         trials=tuning.trial_records(declared, job.effort, job.out) if tuned else (),
         asked_trials=job.source.trials,
         sizes=job.source.sizes(job.effort),
+        probes=study.probes,
     )
 
 
@@ -191,8 +192,13 @@ class Runs:
 
     @staticmethod
     def of(job: Job, study: Study, runs: Sequence[Run]) -> Runs:
-        """Takes the runs of a study. Raises UserError for what goes wrong in its `probes`."""
-        return Runs(job, {run.id: run for run in runs}, {run.id: study.probes(run) for run in runs})
+        """Takes the runs of a study. Raises UserError for what goes wrong in its `probes`, and for two of one name."""
+        probes = {run.id: study.probes(run) for run in runs}
+        for run_id, each in probes.items():
+            names = [probe.name for probe in each]
+            if twice := {name for name in names if names.count(name) > 1}:
+                raise UserError(f"{study.name} measures {run_id} by two probes called {min(twice)}: rename one.")
+        return Runs(job, {run.id: run for run in runs}, probes)
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from levelfield.files import read_json, read_rows
+from levelfield.files import read_json, read_rows, with_suffix
 from levelfield.runs import store
 from levelfield.spec import EFFORTS, UNTUNED, Effort, Recipe, Run, Search, Study, UserError
 
@@ -69,7 +69,8 @@ def with_search(study: Study, count: int) -> Study:
     if not count:
         return study
     left = tuple(text for text in study.deviations if text != UNTUNED)
-    return replace(study, name=f"{study.name}{SUFFIX}", search=Search(count), tuned_at=EFFORTS, deviations=left)
+    name = with_suffix(study.name, SUFFIX)
+    return replace(study, name=name, search=Search(count), tuned_at=EFFORTS, deviations=left)
 
 
 def trials(study: Study, matches: RunFilter = every_run) -> Study:

@@ -220,7 +220,7 @@ def _transform(length: int) -> int:
 def cost(
     net: Network, length: int, objective: Trainable, task: Task, masked: bool = False, most: int | None = None
 ) -> Cost:
-    """Counts a training step on sequences of this length. Layers of one mixer and equal shapes are counted once.
+    """Counts a training step on sequences of this length. Layers of one mixer that do the same are counted once.
 
     masked: whether batches hold padding. Layers are counted on tensors with values where that takes little time, and
     else on tensors without. What an opaque mixer does without values is not known, so it is counted with values up to
@@ -239,9 +239,9 @@ def _again(net: Network, length: int, masked: bool, most: int | None) -> Cost:
 
 def _blocks(net: Network, length: int, masked: bool, most: int | None, *, again: bool = False) -> Iterator[Cost]:
     """Yields the cost of each residual block, as of `cost`. again: as in training that recomputes it."""
-    for layer, block in enumerate(net.blocks):
+    for layer in range(len(net.blocks)):
         mixer = net.model.mixers[layer % len(net.model.mixers)]
-        of_layer = partial(_layer, net, mixer, block, masked=masked, again=again)
+        of_layer = partial(_layer, net, layer, masked=masked, again=again)
         if mixer.opaque and length > LONG:
             yield _beyond(of_layer, length)
         elif most is not None and mixer.receptive_field is None and not mixer.opaque:
@@ -287,13 +287,14 @@ def _fitted(half: Cost, whole: Cost, most: int, length: int) -> Cost:
 _KNOWN: dict[Any, Cost] = {}
 
 
-def _layer(net: Network, mixer: Any, block: nn.Module, length: int, *, masked: bool, again: bool) -> Cost:
+def _layer(net: Network, layer: int, length: int, *, masked: bool, again: bool) -> Cost:
     """Counts one residual block. Blocks of the same kind are counted once in a process."""
-    model, shapes = net.model, tuple(value.shape for value in block.parameters())
-    kind = mixer, model.block, model.width, model.causal, shapes, length, masked, again
+    model, block = net.model, net.blocks[layer]
+    mixer, shapes = model.mixers[layer % len(model.mixers)], tuple(value.shape for value in block.parameters())
+    at = None if type(mixer).__module__.startswith("levelfield.") else layer  # what other code may decide by
+    kind = mixer, at, model.block, model.width, model.causal, shapes, length, masked, again
     if kind not in _KNOWN:
-        size = sum(value.numel() for value in block.parameters())
-        values = mixer.opaque or _affordable(model.width, size, length)
+        values = mixer.opaque or _affordable(model.width, sum(map(torch.Size.numel, shapes)), length)
 
         def work(copy: nn.Module, sequences: int) -> None:
             x = torch.randn(sequences, length, model.width).requires_grad_()
@@ -344,7 +345,6 @@ def _measured(module: nn.Module, work: Callable[[Any, int], None], unit: int, va
     unit: sequences in an example. The work is done on a copy of the module in training mode, since a pass changes batch
     statistics and leaves gradients.
     """
-    counts: list[Operations] = []
     with torch.random.fork_rng(devices=[]), _without_onednn():
         if values:
             copy = _unmasked(deepcopy(module).train())

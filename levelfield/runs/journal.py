@@ -1,6 +1,6 @@
 """Logs, saves and times one phase while it trains, and says what it cost.
 
-    journal = Journal(progress, number=0, plan=plan, wall_s=0.0, costs=[], notes=[])
+    journal = Journal(progress, number=0, plan=plan, before={}, costs=[], notes=[], machine={"device": "cpu"})
     notes += journal.open(state.step)
     for metrics in train(state, plan, ...):
         journal.note(state, metrics)
@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from levelfield.files import disk_errors, to_line, write_json, write_rows
 from levelfield.runs import checkpoint, claims, sound, store
 from levelfield.runs.claims import Stopped
@@ -33,6 +31,7 @@ from levelfield.train import Metrics, Plan, State
 SAVE_EVERY_S = 5.0  # seconds between checkpoints at least; more where saving itself is slow
 SHOW_EVERY_S = 0.5
 LOG_POINTS = 200  # about how many records of its training curve a phase leaves
+CALLED = {"device": "Device", "threads": "Threads", "torch": "torch", "version": "levelfield"}  # in notes of changes
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,25 @@ class ProgressFile:
             write_json(self.where / store.PROGRESS, {"run": self.run.id, "time": time.time(), **facts})
 
 
+def resumed(saved: checkpoint.Saved, machine: Mapping[str, Any]) -> list[str]:
+    """Returns the notes of a run that continues: the earlier ones, and one for each thing by which it is computed that
+    is another now. machine: as of `Journal`. Checkpoints of earlier versions say less of it.
+    """
+    at = f"step {saved.numbers['step']} of phase {saved.phase + 1}"
+    changed = [(name, saved.extra[name], now) for name, now in machine.items() if saved.extra.get(name, now) != now]
+    return list(saved.extra.get("notes", [])) + [
+        f"{CALLED[name]} changed from {before} to {now} at {at}: an undisturbed run may have other last digits."
+        for name, before, now in changed
+    ]
+
+
 class Journal:
     """What is written about one phase of a run.
 
-    number: of the phase, from 0. wall_s: seconds that it was trained for before it was interrupted. costs: of the
-    phases before. notes: what the ledger will say; both travel in checkpoints. group: the processes of the run, which
-    all note the same steps.
+    number: of the phase, from 0. before: what the checkpoint that it continues from says beside its state: the seconds
+    and kernels of the phase until then; {} where the phase begins. costs: of the phases before. notes: what the ledger
+    will say. machine: what computes it, by the keys of CALLED. All travel in checkpoints. group: the processes of the
+    run, which all note the same steps.
     """
 
     def __init__(
@@ -65,13 +77,15 @@ class Journal:
         *,
         number: int,
         plan: Plan,
-        wall_s: float,
+        before: Mapping[str, Any],
         costs: Sequence[Mapping[str, Any]],
         notes: Sequence[str],
+        machine: Mapping[str, Any],
         group: Group = ALONE,
     ) -> None:
         self.progress, self.number, self.plan = progress, number, plan
-        self.costs, self.notes, self.wall_s, self.group = list(costs), notes, wall_s, group
+        self.costs, self.notes, self.machine, self.group = list(costs), notes, machine, group
+        self.wall_s, self.kernels = float(before.get("wall_s", 0.0)), list[str](before.get("kernels", []))
         self.every = max(1, plan.steps // LOG_POINTS)
         self.started = time.monotonic()
         self.shown = self.saved = self.started
@@ -122,10 +136,15 @@ class Journal:
 
     def _save(self, state: State, now: float) -> None:
         extra = {"wall_s": self.wall_s + now - self.started, "costs": self.costs}
-        extra |= {"threads": torch.get_num_threads(), "notes": list(self.notes)}
+        extra |= {"kernels": self._kernels(), "notes": list(self.notes), **self.machine}
         checkpoint.write(self.progress.where, self.number, state, extra, self.group)
         self.saved = time.monotonic()
         self.pause = max(SAVE_EVERY_S, 20 * (self.saved - now))
+
+    def _kernels(self) -> list[str]:
+        """Returns the notes of `new_kernels` in this phase so far, before it was interrupted too."""
+        self.kernels = sorted({*self.kernels, *new_kernels()})
+        return self.kernels
 
     def _show(self, state: State, metrics: Metrics, now: float) -> None:
         best = {"best": state.best_score} if state.best_step >= 0 else {}
@@ -156,5 +175,5 @@ class Journal:
             "tuning_trials": phase.recipe.tuning_trials,
             "best_step": state.best_step,
             "stopped": state.stopped,
-            "kernels": new_kernels(),
+            "kernels": self._kernels(),
         }

@@ -164,8 +164,9 @@ def commit(owner: Owner, number: int, files: Sequence[str]) -> Steps[int]:
 def fail(owner: Owner, number: int) -> Steps[int]:
     """Gives the claim back as that of a run that failed, and moves the reason that the owner has staged.
 
-    Returns the number of the entry; 0 where the run was taken over or is complete, and no reason was moved. (The look
-    at the owner's own entry is for a list that was cleared, as in `commit`.)
+    Returns the number of the entry; 0 where the run was taken over or another owner completed it, and no reason was
+    moved. (The look at the owner's own entry is for a list that was cleared, as in `commit`.) A run that its own owner
+    completed may fail as well, by a probe.
     """
     held: Entry | None = yield lambda disk: disk.read(number)
     if held is None or held.owner != owner:

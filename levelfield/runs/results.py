@@ -16,14 +16,15 @@ from typing import Any, Required, TypedDict
 
 from levelfield.runs.hits import Hits, with_hits
 from levelfield.runs.names import names_in, without_hash
-from levelfield.spec import Row, Run, Task, describe, digest
+from levelfield.runs.probed import probe_name
+from levelfield.spec import Probe, Row, Run, Task, describe, digest
 
 
 class Done(TypedDict, total=False):
     """What `done.json` holds: the version that wrote the run, and the SHA-256 of its weights where it has any.
 
-    sha256: of other files, by name. probes: names of those that its study measures it by. Runs of earlier versions have
-    neither.
+    sha256: of other files, by name. probes: names of those that the study which completed it measures it by. Runs of
+    earlier versions have neither.
     """
 
     version: str
@@ -133,6 +134,7 @@ class Record(TypedDict, total=False):
     asked_trials: int
     shared: dict[str, str]
     sizes: str
+    probes: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ class StudyIndex:
     runs: run id -> `spec.describe(run)`. trials: the recipes that were tried before, by which the runs were chosen.
     asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none. shared: name of a
     task -> a hash of what all its arms share: its content, sizes, number of trials. sizes: a hash of the sizes and the
-    recipe that all runs share, whatever their task; "" where none was said.
+    recipe that all runs share, whatever their task; "" where none was said. probes: run id -> the names of the files of
+    the probes that it is measured by; a run of which that is not known, as from earlier versions, is absent.
     """
 
     study: str
@@ -152,6 +155,7 @@ class StudyIndex:
     asked_trials: int = 0
     shared: Mapping[str, str] = field(default_factory=dict)
     sizes: str = ""
+    probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -161,8 +165,10 @@ class StudyIndex:
         trials: Sequence[Mapping[str, Any]] = (),
         asked_trials: int = 0,
         sizes: Any = None,
+        probes: Callable[[Run], Sequence[Probe]] | None = None,
     ) -> StudyIndex:
-        """Returns the index of these runs. sizes: what their arms share besides the task, as `spec.digest` takes it."""
+        """Returns the index of these runs. sizes: what their arms share besides the task, as `spec.digest` takes it.
+        probes: returns those of a run, where they are known."""
         described = {run.id: describe(run) for run in runs}
         tasks: dict[str, list[Task]] = {}
         for task in dict.fromkeys(run.task for run in runs):
@@ -170,7 +176,8 @@ class StudyIndex:
         shared = {name: digest([of, sizes, asked_trials])[:10] for name, of in tasks.items()}
         alike = "" if sizes is None else digest([sizes])[:10]
         index = StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials)
-        return replace(index, shared=shared, sizes=alike)
+        wanted = {run.id: [*map(probe_name, probes(run))] for run in runs} if probes else {}
+        return replace(index, shared=shared, sizes=alike, probes=wanted)
 
     @property
     def record(self) -> Record:
@@ -180,6 +187,7 @@ class StudyIndex:
         whole |= {"asked_trials": self.asked_trials} if self.asked_trials else {}
         whole |= {"shared": self.shared} if self.shared else {}
         whole |= {"sizes": self.sizes} if self.sizes else {}
+        whole |= {"probes": self.probes} if self.probes else {}
         return Record(**whole)
 
     def joined(self, earlier: StudyIndex | None) -> StudyIndex:
@@ -197,7 +205,9 @@ class StudyIndex:
         kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
         runs, tuned = {**kept, **self.runs}, {trial["arm"] for trial in self.trials}
         tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
-        return replace(self, runs=runs, trials=[*tried, *self.trials], shared={**earlier.shared, **self.shared})
+        probes = {run_id: each for run_id, each in {**earlier.probes, **self.probes}.items() if run_id in runs}
+        shared = {**earlier.shared, **self.shared}
+        return replace(self, runs=runs, trials=[*tried, *self.trials], shared=shared, probes=probes)
 
 
 def shared_values() -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -188,7 +188,7 @@ def _wrong(found: Manifest) -> str | None:
         return "the name of its run cannot be one"
     if not all(map(FILE.fullmatch, found["files"])):
         return "it lists files that no run has"
-    missing = {store.SPEC, store.ROWS, store.LEDGER, store.LOG, store.DONE} - found["files"].keys()
+    missing = {store.SPEC, store.ROWS, store.LEDGER, store.DONE} - found["files"].keys()
     return f"it lists no {min(missing)}" if missing else None
 
 

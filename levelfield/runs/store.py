@@ -49,8 +49,9 @@ from levelfield.files import (
 from levelfield.runs import lease, sound
 from levelfield.runs.hits import Hits
 from levelfield.runs.names import arm_of
+from levelfield.runs.probed import probe_files, probe_name
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
-from levelfield.spec import Probe, Row, Run, UserError, closest, digest, impossible
+from levelfield.spec import Probe, Row, Run, UserError, closest, impossible
 from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
@@ -117,9 +118,9 @@ def missing(out: Path, run_id: str) -> UserError:
 
 def write_scores(where: Path, values: np.ndarray) -> None:
     """Keeps the scores of test examples, (N,): a byte each where all are 0 or 1, else four."""
-    shares = np.isin(values, (0.0, 1.0)).all()
+    hits = np.isin(values, (0.0, 1.0)).all()
     with atomic(where / SCORES) as path, disk_errors(where):
-        save_array(path, values.astype(np.uint8 if shares else np.float32))
+        save_array(path, values.astype(np.uint8 if hits else np.float32))
 
 
 def read_scores(where: Path) -> np.ndarray | None:
@@ -183,17 +184,19 @@ def checked_weights(where: Path) -> Path:
 
 def probe_file(where: Path, probe: Probe) -> Path:
     """Returns where the rows of a probe with these settings lie."""
-    return where / f"probe-{probe.name}-{digest(probe)[:6]}.jsonl"
+    return where / probe_name(probe)
 
 
 def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
-    """Writes the rows of a probe, and removes those that it gave with other settings.
+    """Writes the rows of a probe, and removes those that it gave with other settings, unless a study asks for them.
 
     Where it has none to give, the file is an empty line: without a byte it would be a damaged one.
     """
     write_text(probe_file(where, probe), "".join(map(to_line, rows)) or "\n", durable=True)
     for other in probed_otherwise(where, probe):
-        other.unlink()
+        asked = other.name.encode()
+        if not any(asked in index.read_bytes() for index in (where.parent / "studies").glob("*.json")):
+            other.unlink()
 
 
 def probed_otherwise(where: Path, probe: Probe) -> list[Path]:
@@ -277,7 +280,8 @@ def read(
         where, phases = out / run_id, len(spec["protocol"]["phases"])
         try:
             if complete(where):
-                found, (log, damaged) = measured(where, phases), sound.curve(where / LOG, phases)
+                found = measured(where, phases, index.probes.get(run_id))
+                log, damaged = sound.curve(where / LOG, phases)
                 ledgers[run_id] = found.ledger
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found.rows]
                 curves |= {run_id: log} if log else {}
@@ -327,16 +331,17 @@ def without_unbegun(results: Results, out: Path) -> Results:
 
 
 class Finished(NamedTuple):
-    """What a complete run has measured. unprobed: names of its study's probes that have left no rows yet."""
+    """What a complete run has measured. unprobed: which of its study's probes have left no rows yet."""
 
     ledger: Any
     rows: list[Row]
     unprobed: list[str]
 
 
-def measured(where: Path, phases: int | None = None) -> Finished:
+def measured(where: Path, phases: int | None = None, wanted: Sequence[str] | None = None) -> Finished:
     """Returns what a complete run has measured. phases: how many its protocol has, where that is known.
 
+    wanted: the files of the probes that a study measures it by, as of `probe_files`; None is what it was completed for.
     Raises UserError where one of the files with it is damaged, or is not what the run wrote.
     """
     names, done = _names(where), _done(where)
@@ -349,13 +354,12 @@ def measured(where: Path, phases: int | None = None) -> Finished:
     rows = run_rows(where / ROWS, sums.get(ROWS, ""))
     _check(where / ROWS, sound.foreign(rows, where.name))
     _check(where / ROWS, sound.unscored(rows, "val" if where.parent.name == TRIALS else "test"))
-    probed = [name for name in names if name.startswith("probe-") and name.endswith(".jsonl")]
+    probed, unprobed = probe_files(names, wanted, done.get("probes", ()))
     for name in probed:
         found = run_rows(where / name)
         _check(where / name, sound.foreign(found, where.name))
         _check(where / name, "it is empty" if sums and not (where / name).stat().st_size else None)
         rows += found
-    unprobed = [each for each in done.get("probes", ()) if not any(n.startswith(f"probe-{each}-") for n in probed)]
     return Finished(ledger, rows, unprobed)
 
 

@@ -55,8 +55,8 @@ class Recipe:
     """The numbers of one phase. `source` cites where they are printed; `assumed` names the fields nobody printed.
 
     `schedule`: after `warmup`, constant; linear or cosine to 0 at the end; or "plateau", which multiplies the rate by
-    0.2, down to 1e-7, when the mean training loss of an epoch has not improved for `plateau_patience` epochs and by 0.1
-    for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for no clipping.
+    0.2, down to 1e-7, when the mean training loss of an epoch has not improved for more than `plateau_patience` epochs,
+    and by 0.1 for the last tenth of training (miralles2025 appendix A.2). `clip` is the gradient norm, None for none.
     `patience` ends training after so many validations without a better score; with `cuts`, the constant rate is cut to
     a fifth first, that many times, so that a phase ends where neither the rate nor a smaller one improves it. A score
     is better for the patience if it is above the last better one by more than `least_gain`: among noisy scores, the

@@ -128,20 +128,23 @@ def test_a_model_that_cannot_see_length_learns_the_share(clip: float | None):
     assert found == pytest.approx(true, abs=0.05)
 
 
-def test_an_unusual_gradient_is_clipped_and_a_usual_one_is_not():
-    """Usual is the root of the mean of squared norms, over steps whose gradients are set by hand."""
+@pytest.mark.parametrize("turned", [0, 500])
+def test_an_unusual_gradient_is_clipped_and_a_usual_one_is_not(turned: int):
+    """Usual is the root of the mean of squared norms, over steps whose gradients are set by hand. Of so many complex
+    parameters, they are imaginary."""
     task = FirstSymbol()
     net = Network(MODEL, task.input, heads(Classify(), task), mask_flag=False, seed=0)
+    net.register_parameter("turned", torch.nn.Parameter(torch.zeros(turned, dtype=torch.complex64)) if turned else None)
     numbers = dataclasses.replace(STEADY, clip=1e-3)
     optimizer = make_optimizer(net, numbers, {})
     size = sum(p.numel() for p in net.parameters()) ** 0.5
 
     def clipped(value: float, step: int) -> float:
         for p in net.parameters():
-            p.grad = torch.full_like(p, value)
+            p.grad = torch.full_like(p, value * 1j if p.is_complex() else value)
         norm = training._clipped(net, optimizer, numbers, step)
         assert float(norm) == pytest.approx(value * size, rel=1e-4)
-        return float(next(net.parameters()).grad.mean())  # pyright: ignore
+        return float(list(net.parameters())[-1].grad.mean())  # pyright: ignore
 
     for step, value in enumerate([1.0, 3.0, 1.0, 3.0]):
         assert clipped(value, step) == pytest.approx(value)

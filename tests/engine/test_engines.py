@@ -31,6 +31,7 @@ from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
 from levelfield.files import locked
 from levelfield.presets.options import Options
+from levelfield.run import pick_device
 from levelfield.runs import store
 from levelfield.runs.claims import claim
 from levelfield.spec import UserError
@@ -60,7 +61,7 @@ def test_one_run_raises_one_kills_its_worker_and_the_others_go_on(stage: Stage) 
     assert "Traceback" in text
     assert [s for s in stage.heard.said if "no such luck" in s] == [f"{raising.id} failed: ValueError: no such luck"]
     (death,) = [s for s in stage.heard.said if dying.id in s]
-    assert "SIGKILL" in death and "once more" in death
+    assert "SIGKILL" in death and "trying it again" in death
 
 
 @pytest.mark.slow
@@ -274,4 +275,10 @@ def test_an_order_survives_the_journey_to_a_worker() -> None:
 def test_causes_are_words() -> None:
     assert "SIGKILL" in cause(-9) and "memory" in cause(-9)
     assert "SIGSEGV" in cause(-11)
+    assert cause(-40) == "was killed (signal 40)", "one of those without a name"
     assert "3" in cause(3)
+
+
+def test_a_device_without_memory_is_none() -> None:
+    with pytest.raises(UserError, match=r"Device 'meta' cannot be used here: choose cpu"):
+        pick_device("meta")

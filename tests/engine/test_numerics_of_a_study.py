@@ -10,6 +10,7 @@ import toys
 from levelfield.cli.train_commands import report_command
 from levelfield.engine.find import Source
 from levelfield.engine.training import Job
+from levelfield.files import check_name
 from levelfield.spec import Numerics
 
 BF16 = Numerics("bf16", accumulate=2)
@@ -35,3 +36,14 @@ def test_a_worker_is_told_and_the_report_is_asked_for_in_the_same_words(here: Pa
     assert Job.from_json(job.to_json()) == job
     words = "levelfield report toys.py --effort smoke --trials 3 --precision bf16 --compile"
     assert (report_command(job), str(source)) == (words, "toys.py --trials 3 --precision bf16 --compile")
+
+
+def test_a_name_with_all_that_is_asked_for_can_name_a_folder() -> None:
+    """A long one ends in a hash: others are told from it, and it is the same each time."""
+    alone = {"compile": True, "accumulate": 16, "recompute": True, "by_length": True}
+    asked = [Numerics("bf16", **alone, nproc=nproc) for nproc in (2, 4, 4)]
+    names = [Source("miralles2025_enriched", numerics=each, trials=6).load().name for each in asked]
+    for name in names:
+        check_name("study", name)
+        assert name.startswith("miralles2025_enriched-tuned-bf16-compile-")
+    assert len(set(names)) == 2 and names[1] == names[2]

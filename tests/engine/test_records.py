@@ -18,7 +18,7 @@ import levelfield
 from levelfield import report
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, choose, find_run, listing, load_study
-from levelfield.engine.restore import kinds, restore
+from levelfield.engine.restore import kinds, recorded, restore
 from levelfield.files import write_json
 from levelfield.mixers.conv import Conv
 from levelfield.presets import comparison
@@ -27,6 +27,7 @@ from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
 from levelfield.user.mixer import load_user_mixer, mixer_of
+from levelfield.user.own_data import OwnData
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -141,6 +142,18 @@ def test_two_comparisons_of_one_module_are_one_record(tmp_path: Path, mine: str)
     shown = Source.of(mine).recorded(study, results.specs).runs("smoke")
     assert {run.id for run in shown} == ids, "the report is of all of them, whatever the default tasks are"
     assert {run.task.name for run in shown} == {"recall", "induction"}
+
+
+def test_runs_on_a_file_that_has_moved_are_left_out_of_the_comparison(tmp_path: Path, mine: str) -> None:
+    data = tmp_path / "reviews.csv"
+    data.write_text("words,kind\n" + "".join(f"word{n} {n % 2},{n % 2}\n" for n in range(60)))
+    mixer, (first, *_) = load_user_mixer(mine), started(tmp_path, mine, ["recall"])
+    own = replace(first, task=OwnData(str(data), text="words", label="kind"))
+    described = {run.id: describe(run) for run in (first, own)}
+    study = Source.of(mine).load()
+    assert [run.id for run in recorded(study, described, mixer).runs("smoke")] == [first.id, own.id]
+    data.rename(tmp_path / "moved.csv")
+    assert [run.id for run in recorded(study, described, mixer).runs("smoke")] == [first.id]
 
 
 def test_arms_of_other_commands_that_nobody_has_begun_are_named_and_not_counted(tmp_path: Path, mine: str) -> None:

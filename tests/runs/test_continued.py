@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny import MODEL, FirstSymbol, RunningMean, recipe
 
-from levelfield import protocols
+from levelfield import files, protocols
+from levelfield import run as running
+from levelfield._version import __version__
 from levelfield.run import execute
-from levelfield.runs import checkpoint, journal, store
+from levelfield.runs import checkpoint, journal, ledger, store
 from levelfield.runs.journal import ProgressFile
 from levelfield.runs.processes import Group
 from levelfield.spec import Block, Numerics, Run, UserError
@@ -69,6 +72,32 @@ def test_a_run_that_continues_ends_with_the_same_bytes(numerics: Numerics, tmp_p
         assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
 
 
+def test_what_the_first_part_was_computed_by_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are joined, and each thing that is another now is noted once; as on the same machine, nothing is."""
+    where, kernels = tmp_path / "run", ["scan: a fast kernel", "norm: a fast kernel"]
+    for kernel in kernels:
+        monkeypatch.setattr(ledger.dispatch, "kernel_log", lambda kernel=kernel: [kernel])
+        stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    monkeypatch.setattr(ledger.dispatch, "kernel_log", list)
+    monkeypatch.setattr(running, "__version__", "99")
+    load = checkpoint.latest
+
+    def on_a_gpu(where: Path) -> Any:
+        saved, complaints = load(where)
+        assert saved is not None
+        return dataclasses.replace(saved, extra={**saved.extra, "device": "a GPU", "torch": "1.0"}), complaints
+
+    monkeypatch.setattr(checkpoint, "latest", on_a_gpu)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    told = json.loads((where / store.LEDGER).read_text())
+    assert told["kernels"] == "norm: a fast kernel; scan: a fast kernel"
+    assert [note.split(" at step ")[0] for note in told["notes"]] == [
+        "Device changed from a GPU to cpu",
+        f"torch changed from 1.0 to {torch.__version__}",
+        f"levelfield changed from {__version__} to 99",
+    ]
+
+
 @pytest.mark.parametrize("line", [b"\0" * 300, b'{"a": 1}', b"\xff\xfe", b'{"phase": 7, "step": 1}', b"[" * 5000])
 def test_a_damaged_line_of_the_log_costs_that_line_of_the_curve(tmp_path: Path, line: bytes) -> None:
     """The line is of a step before the checkpoint, which nobody trains again."""
@@ -114,6 +143,29 @@ def test_a_checkpoint_that_cannot_be_opened_is_one_that_is_damaged(
     assert f"-{saved.phase}-{saved.numbers['step']:08d}-" in before.name
     execute(PLAIN, where, tmp_path / "data", "cpu")
     assert store.complete(where) and checkpoint.listing(where) == [newest]
+
+
+def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next_one_and_with_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `atomic` writes to at the moment of a kill stays."""
+    where = tmp_path / "run"
+
+    def killed(_: Path) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        patch.setattr(files, "sync", killed)
+        with pytest.raises(SystemExit):
+            stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    (left,) = where.glob(".checkpoint-*.partial")
+    content = left.read_bytes()
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    assert not left.exists()
+    left.write_bytes(content)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert [path.name for path in where.iterdir() if "checkpoint" in path.name] == []
 
 
 def test_where_no_checkpoint_is_whole_one_that_may_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,6 +291,25 @@ def test_layers_of_one_kind_are_counted_once() -> None:
     assert cost(net, T, Classify(), FirstSymbol()).fixed == pytest.approx(5 * step(S4(state=4)).fixed, rel=0.01)
 
 
+@dataclass(frozen=True)
+class Alternating(Probe):
+    """A mixer whose odd layers look at all steps and whose even ones do nothing, without a parameter that tells."""
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        return _Operation("attention" if layer % 2 else "none", causal)
+
+
+def test_layers_of_which_other_code_makes_different_ones_are_counted_apart() -> None:
+    costs = []
+    for depth in (1, 2, 4):
+        model = Model((Alternating(),), depth, D)
+        net = Network(model, FirstSymbol().input, heads(Classify(), FirstSymbol()), mask_flag=False, seed=0)
+        costs.append(cost(net, T, Classify(), FirstSymbol()).each)
+    one, two, four = costs
+    assert two - one > 3 * 2 * 2 * T * T * D
+    assert 1 < (four - two) / (two - one) < 1.1
+
+
 @pytest.mark.parametrize("config", [Attention(2), Attention(2, window=9), S4(state=4)], ids=str)
 def test_an_estimate_from_shorter_sequences_is_near_the_count(config: MixerConfig) -> None:
     net, task = network(config), FirstSymbol()

@@ -15,13 +15,16 @@ import pytest
 import toys
 from repository import ROOT
 from safetensors.torch import load_file, save_file
+from tiny import MODEL, FirstSymbol, recipe
 
+from levelfield import protocols
 from levelfield.cli.app import main
 from levelfield.engine import restore
 from levelfield.engine.find import Source, choose, find_run
 from levelfield.engine.training import Job, attempt
 from levelfield.files import read_json, write_json
 from levelfield.presets import by_name, efforts
+from levelfield.run import execute
 from levelfield.runs import claims, load_weights, share, store
 from levelfield.spec import Run, UserError, describe
 from levelfield.spec.contents import checksum
@@ -57,6 +60,18 @@ def test_a_run_comes_back_byte_for_byte(run: Path, tmp_path: Path, capsys: pytes
     assert {path.name: path.read_bytes() for path in again.iterdir()} == {n: (run / n).read_bytes() for n in names}
     assert store.checked_weights(again) and store.run_rows(again / "rows.jsonl")
     assert share.unpack(tmp_path / "out", tmp_path / "runs") == again, "a second time nothing is to be done"
+
+
+def test_a_run_that_only_evaluates_has_no_curve_and_comes_back(tmp_path: Path) -> None:
+    trained = Run(FirstSymbol(), MODEL, protocols.scratch(recipe(1)), 0)
+    execute(trained, store.directory(tmp_path, trained), tmp_path / "data", "cpu")
+    given = protocols.pretrained(store.directory(tmp_path, trained) / store.WEIGHTS)
+    where = store.directory(tmp_path, made := replace(trained, protocol=given))
+    execute(made, where, tmp_path / "data", "cpu")
+    assert not (where / store.LOG).exists()
+    share.pack(where, tmp_path / "packed")
+    again = share.unpack(tmp_path / "packed", tmp_path / "runs")
+    assert (again / store.ROWS).read_bytes() == (where / store.ROWS).read_bytes()
 
 
 def test_a_run_that_is_not_there_is_called_so_with_the_nearest_one(run: Path) -> None:
