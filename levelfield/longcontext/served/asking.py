@@ -142,14 +142,18 @@ class _Asking:
         self.begun = False  # whether any was answered in this call
         self.error: UserError | OSError | None = None
 
-    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion]:
-        """Yields what is to be asked, and reports what is stored already. Ends early after an error, which is noted, so
-        that the answers that are on their way are stored all the same."""
+    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion | None]:
+        """Yields what is to be asked, None while it is being made, and reports what is stored already. Ends early after
+        an error, which is noted, so that the answers that are on their way are stored all the same."""
         try:
             with Ahead(self._groups(evaluations)) as groups:
-                for asked, baselines in groups:
+                for group in groups:
                     if self.error:
                         return
+                    if group is None:
+                        yield None
+                        continue
+                    asked, baselines = group
                     append_lines(self.answers.folder, baselines)  # before the answers, so that none is without them
                     yield from self._of_group(asked)
         except (UserError, OSError) as error:
