@@ -23,6 +23,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -170,14 +172,15 @@ class Pool:
 
 
 def failed(where: Path, since: str) -> bool:
-    """Tells whether a run failed in another claim than that of this token, which was the newest one before the order.
+    """Tells whether a run failed in a later claim than that of this token, which was the newest one before the order.
 
     One of which no reason is there is tried again.
     """
     if not (where / store.ERROR).exists():
         return False
-    entry = claims.holder(where)
-    return entry is not None and entry.kind == "failed" and entry.owner.token != since
+    disk = claims.Folder(where)
+    later = takewhile(lambda entry: entry.owner.token != since or not since, reversed(disk.entries(disk.last())))
+    return any(entry.kind == "failed" for entry in later)
 
 
 def work(path: Path) -> str:
@@ -200,7 +203,8 @@ def work(path: Path) -> str:
             if claims.losses(where, since[unit]) >= LOSSES:
                 jobs.give_up(where, f"The run failed: its worker was lost {LOSSES} times {jobs.NO_PROGRESS}.\n")
                 continue
-            outcome, why = units.attempt(unit)
+            with jobs.sparing(partial(failed, since=since[unit])):
+                outcome, why = units.attempt(unit)
             if claims.stopping():
                 return "it was asked to stop"
             if outcome == "failed" and not failed(where, since[unit]):  # not even that could be written

@@ -67,6 +67,36 @@ def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_
     assert Folder(where).claims(Folder(where).last()) == 2
 
 
+def ordered(stage: Stage) -> Path:
+    """Returns the file of an order of all runs, which nobody has begun."""
+    made = Pool(Threads(broken=True), 1)
+    order = stage.job.order(stage.runs())
+    made.open(order)
+    made.submit(order.units)
+    return made.place.path
+
+
+def test_a_run_that_fails_between_a_look_at_it_and_its_claim_is_not_executed_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the worker that only came too late goes on."""
+    toys.write(stage.path, traps={0: "raise"}, runs=2)
+    path, runs = ordered(stage), stage.runs()
+    losses, others = claims.losses, [runs[0]]
+
+    def meanwhile(where: Path, since: str) -> int:
+        if others:
+            assert attempt(others.pop(), stage.job, ())[0] == "failed"
+        return losses(where, since)
+
+    monkeypatch.setattr(claims, "losses", meanwhile)
+    assert pool.work(path) == ""
+    disk = Folder(stage.where(0))
+    assert [entry.kind for entry in disk.entries(disk.last())] == ["held", "failed", "held", "free"]
+    assert (stage.where(0) / store.ERROR).exists() and store.complete(stage.where(1))
+    assert pool.failed(stage.where(0), "")
+
+
 class Away(Threads):
     """A cluster that nobody can reach."""
 
