@@ -190,8 +190,35 @@ def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "levelfield-0.json"
     with pytest.raises(UserError, match="share the folder"):
-        pool.work(tmp_path / "jobs" / "levelfield-0.json")
+        pool.work(path)
+    write_json(path, {"folder": str(tmp_path / "of the command")})
+    with pytest.raises(UserError, match=r"of the command cannot be read, it is missing: share .*command with"):
+        pool.work(path)
+
+
+def test_a_driver_that_is_started_again_starts_what_is_missing_beside_those_that_are_left(stage: Stage) -> None:
+    """And counts what was done before once."""
+    toys.write(stage.path, runs=4)
+    ordered(stage)
+    where = [stage.where(seed) for seed in range(4)]
+    assert attempt(stage.runs()[0], stage.job, ()) == ("done", "")
+    alone: list[bool] = []
+
+    def lives() -> None:
+        until = time.monotonic() + 30
+        while not all(map(store.complete, where)) and time.monotonic() < until:
+            time.sleep(0.05)
+        alone.append(time.monotonic() >= until)
+
+    cluster = Threads(in_turn=True)
+    cluster.start = lambda count: (counts.append(count), Threads.start(cluster, count))  # type: ignore[method-assign]
+    counts: list[int] = []
+    cluster.started.append(threading.Thread(target=lives))
+    cluster.started[0].start()
+    outcome = execute(stage, cluster, most=3)
+    assert (sorted(outcome.done), counts, alone) == (sorted(path.name for path in where), [2], [False])
 
 
 def test_a_worker_refuses_a_study_whose_runs_its_machine_cannot_compute(
