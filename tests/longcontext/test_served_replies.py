@@ -346,6 +346,7 @@ def test_the_same_requests_have_one_label_and_rows_say_their_temperature() -> No
     assert way.sentence("") == other.sentence("") and "the server's own temperature, with {" in way.sentence("")
     assert "temperature 0" not in way.sentence("") and way.sentence("").count("temperature") == 1
     assert Way("chat", temperature=1.0).label("") != Way("chat").label("") == "chat"
+    assert Way("chat", temperature=1).label("") == Way("chat", temperature=1.0).label("")
 
 
 def test_answers_under_a_label_of_earlier_versions_are_found(server: ModelServer, tmp_path: Path) -> None:
