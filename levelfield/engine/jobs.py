@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,7 @@ from levelfield.spec.memory import reason
 
 LOSSES = 3  # of workers in a unit of which nothing more was saved meanwhile, after which it has failed
 NO_PROGRESS = "with nothing saved in between"
+_SPARED: ContextVar[Callable[[Path], bool]] = ContextVar("spared", default=lambda where: False)
 KINDS = {"runs": "training", "questions": "questions"}  # modules beside this one, each with a `Job` of its own
 
 
@@ -132,6 +134,19 @@ def failure(error: Exception) -> str:
     return f"{reason(error)}\n{detail}"
 
 
+@contextmanager
+def sparing(failed: Callable[[Path], bool]) -> Iterator[None]:
+    """Has `attempt` leave alone, in this thread, those units of which `failed` is true once they have been claimed.
+
+    failed: says of a unit's folder whether it has failed for good. A look at it before the claim may come too early.
+    """
+    before = _SPARED.set(failed)
+    try:
+        yield
+    finally:
+        _SPARED.reset(before)
+
+
 def attempt(where: Path, execute: Callable[[Lease], None]) -> tuple[str, str]:
     """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
 
@@ -139,7 +154,7 @@ def attempt(where: Path, execute: Callable[[Lease], None]) -> tuple[str, str]:
     """
     try:
         with claim(where) as mine:
-            if mine is None:
+            if mine is None or _SPARED.get()(where):
                 return "busy", ""
             with disk_errors(where):
                 (where / store.ERROR).unlink(missing_ok=True)

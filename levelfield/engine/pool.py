@@ -6,8 +6,9 @@ A worker reads one file, the order: the job, the fingerprint of its code, the id
 its newest claim when the order was given, so that only what happened since counts, by no clock. It goes through them,
 claims one that is free (`claims.claim`) and does what is left of it. So the leases are the only queue: a lost worker
 merely delays its run, which any other one continues, and a worker may be added at any time. The driver watches the
-folder of runs and replaces workers that were lost with their machine. It may itself be killed and started again, on any
-machine that sees the folder.
+folder of runs, and starts workers where none is left. While some are left, they do the runs of those that were lost
+with their machine, for whoever cancels a few to make room does not want them back. The driver may itself be killed and
+started again, on any machine that sees the folder: then it starts what is missing of its workers.
 
 On SIGTERM, as before a preemption, and on SIGUSR1, as before a time limit, a worker saves a checkpoint, gives its run
 back and ends.
@@ -23,13 +24,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
 from levelfield.engine import jobs
 from levelfield.engine.driver import Event
 from levelfield.engine.jobs import LOSSES, Order
-from levelfield.files import read_json, write_json
+from levelfield.files import read_json, unreadable, write_json
 from levelfield.runs import claims, store
 from levelfield.spec import UserError
 
@@ -90,7 +93,8 @@ class Pool:
     polled: float = 0.0
 
     def open(self, order: Order) -> Sequence[str]:
-        """Raises UserError where workers of other code are at this order."""
+        """Starts what is missing of the workers where some are at this order. Raises UserError where they go by other
+        code, or where others are refused."""
         self.order = order
         order.job.prepare(order.units)
         out = order.job.out.absolute()
@@ -103,8 +107,10 @@ class Pool:
         known = read_json(self.place.path)
         if known["fingerprint"] != order.fingerprint:
             raise UserError(f"Workers of {name} go by other code: let them end, or cancel the jobs of that name.")
-        self.units, self.since = set(known["runs"]), known.get("since", {})
-        return known["runs"]
+        self.units = {unit for unit in known["runs"] if not order.finished(unit)}
+        self.since = known.get("since", {})
+        self._start()
+        return sorted(self.units)
 
     def room(self) -> int:
         return sys.maxsize
@@ -163,21 +169,23 @@ class Pool:
                 self.cluster.last_words() or f"they left no log; is {self.order.job.out} shared with their machines?"
             )
             raise UserError(f"Workers ended {STARTS} times before a run did: {words}")
-        missing = min(self.most, len(self.units)) - self.cluster.alive()
+        left = sum(self._ended(unit) is None for unit in self.units)
+        missing = min(self.most, left) - self.cluster.alive()
         if missing > 0:
             self.starts += 1
             self.cluster.start(missing)
 
 
 def failed(where: Path, since: str) -> bool:
-    """Tells whether a run failed in another claim than that of this token, which was the newest one before the order.
+    """Tells whether a run failed in a later claim than that of this token, which was the newest one before the order.
 
     One of which no reason is there is tried again.
     """
     if not (where / store.ERROR).exists():
         return False
-    entry = claims.holder(where)
-    return entry is not None and entry.kind == "failed" and entry.owner.token != since
+    disk = claims.Folder(where)
+    later = takewhile(lambda entry: entry.owner.token != since or not since, reversed(disk.entries(disk.last())))
+    return any(entry.kind == "failed" for entry in later)
 
 
 def work(path: Path) -> str:
@@ -185,8 +193,12 @@ def work(path: Path) -> str:
 
     Raises UserError where the order cannot be read here, or where the job is another one here.
     """
-    known = read_json(path, f"share the folder {path.parent} with every machine, under the same name")
-    os.chdir(known["folder"])
+    share = "share the folder {} with every machine, under the same name"
+    known = read_json(path, share.format(path.parent))
+    try:
+        os.chdir(known["folder"])
+    except OSError as error:
+        raise unreadable(Path(known["folder"]), error, share.format(known["folder"])) from error
     job = jobs.read(known["job"])
     units, since = job.loaded(), dict.fromkeys(known["runs"], "") | known.get("since", {})
     if units.fingerprint != known["fingerprint"]:
@@ -200,7 +212,8 @@ def work(path: Path) -> str:
             if claims.losses(where, since[unit]) >= LOSSES:
                 jobs.give_up(where, f"The run failed: its worker was lost {LOSSES} times {jobs.NO_PROGRESS}.\n")
                 continue
-            outcome, why = units.attempt(unit)
+            with jobs.sparing(partial(failed, since=since[unit])):
+                outcome, why = units.attempt(unit)
             if claims.stopping():
                 return "it was asked to stop"
             if outcome == "failed" and not failed(where, since[unit]):  # not even that could be written

@@ -5,7 +5,7 @@
 Workers are the tasks of one array, under a name that is the same for the same study, so that a driver that is started
 again finds those of the one before. A minute before its time limit Slurm sends each SIGUSR1: it saves a checkpoint and
 requeues itself. Where Slurm preempts it, it sends SIGTERM and requeues it. Where a node dies, Slurm requeues its tasks
-or not, as it is configured; if not, the driver starts others.
+or not, as it is configured; if not, the driver starts others when none is left, or when it is started again.
 """
 
 from __future__ import annotations

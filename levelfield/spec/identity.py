@@ -109,7 +109,11 @@ def _foreign(kind: type) -> bool:
 
 
 def digest(value: Any) -> str:
-    """Returns the SHA-256 of the canonical description of all that is part of the identity, in hexadecimal."""
+    """Returns the SHA-256 of the canonical description of all that is part of the identity, in hexadecimal.
+
+    A number counts as it is written: values that differ in 20 and 20.0 alone are equal and have different digests, so
+    write each number as the runs before have it.
+    """
     text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

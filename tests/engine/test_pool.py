@@ -67,6 +67,36 @@ def test_workers_share_the_runs_and_a_failure_is_tried_again_by_the_next_driver_
     assert Folder(where).claims(Folder(where).last()) == 2
 
 
+def ordered(stage: Stage) -> Path:
+    """Returns the file of an order of all runs, which nobody has begun."""
+    made = Pool(Threads(broken=True), 1)
+    order = stage.job.order(stage.runs())
+    made.open(order)
+    made.submit(order.units)
+    return made.place.path
+
+
+def test_a_run_that_fails_between_a_look_at_it_and_its_claim_is_not_executed_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the worker that only came too late goes on."""
+    toys.write(stage.path, traps={0: "raise"}, runs=2)
+    path, runs = ordered(stage), stage.runs()
+    losses, others = claims.losses, [runs[0]]
+
+    def meanwhile(where: Path, since: str) -> int:
+        if others:
+            assert attempt(others.pop(), stage.job, ())[0] == "failed"
+        return losses(where, since)
+
+    monkeypatch.setattr(claims, "losses", meanwhile)
+    assert pool.work(path) == ""
+    disk = Folder(stage.where(0))
+    assert [entry.kind for entry in disk.entries(disk.last())] == ["held", "failed", "held", "free"]
+    assert (stage.where(0) / store.ERROR).exists() and store.complete(stage.where(1))
+    assert pool.failed(stage.where(0), "")
+
+
 class Away(Threads):
     """A cluster that nobody can reach."""
 
@@ -160,8 +190,35 @@ def test_workers_of_other_code_are_not_joined_by_a_driver(stage: Stage) -> None:
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "levelfield-0.json"
     with pytest.raises(UserError, match="share the folder"):
-        pool.work(tmp_path / "jobs" / "levelfield-0.json")
+        pool.work(path)
+    write_json(path, {"folder": str(tmp_path / "of the command")})
+    with pytest.raises(UserError, match=r"of the command cannot be read, it is missing: share .*command with"):
+        pool.work(path)
+
+
+def test_a_driver_that_is_started_again_starts_what_is_missing_beside_those_that_are_left(stage: Stage) -> None:
+    """And counts what was done before once."""
+    toys.write(stage.path, runs=4)
+    ordered(stage)
+    where = [stage.where(seed) for seed in range(4)]
+    assert attempt(stage.runs()[0], stage.job, ()) == ("done", "")
+    alone: list[bool] = []
+
+    def lives() -> None:
+        until = time.monotonic() + 30
+        while not all(map(store.complete, where)) and time.monotonic() < until:
+            time.sleep(0.05)
+        alone.append(time.monotonic() >= until)
+
+    cluster = Threads(in_turn=True)
+    cluster.start = lambda count: (counts.append(count), Threads.start(cluster, count))  # type: ignore[method-assign]
+    counts: list[int] = []
+    cluster.started.append(threading.Thread(target=lives))
+    cluster.started[0].start()
+    outcome = execute(stage, cluster, most=3)
+    assert (sorted(outcome.done), counts, alone) == (sorted(path.name for path in where), [2], [False])
 
 
 def test_a_worker_refuses_a_study_whose_runs_its_machine_cannot_compute(

@@ -14,7 +14,7 @@ from fixtures_model_server import ModelServer
 from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
-from levelfield.longcontext.answers import score, stored, with_withheld
+from levelfield.longcontext.answers import left_out, score, stored, with_withheld
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
@@ -94,6 +94,55 @@ def test_a_filter_that_withholds_everything_is_said(server: ModelServer, tmp_pat
     server.ends = lambda prompt: "content_filter"
     with pytest.raises(UserError, match=r"No question has an answer\. The server's content filter withheld"):
         ask(served(server), tmp_path)
+
+
+def statuses(folder: Path) -> dict[str, tuple[int, str]]:
+    """Returns the number of answers and the status of each length."""
+    cells = [r for r in score(folder)[0].rows if r.get("metric") == "accuracy" and "depth" not in r.get("at", "")]
+    return {r.get("at", ""): (r.get("n", 0), r.get("status", "")) for r in cells}
+
+
+def test_a_call_that_ends_early_says_of_what_it_began_which_questions_have_no_answer(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    """Of a length that it did not come to, what was left out before stays."""
+    samples = [sample for length in EVALUATION.lengths for sample in generate(SINGLE, length, Bytes(), count=12)]
+    bad = {samples[0].text, samples[-1].text}
+    server.refuses = lambda prompt: prompt in bad
+    ask(served(server), tmp_path, replace(EVALUATION, lengths=(1000,)))
+    assert statuses(tmp_path) == {"length=1000": (11, "partial")}
+    server.faults = [*["good"] * (len(server.asked) + 6), *["drop"] * 1000]
+    with pytest.raises(UserError, match="run the same command again to continue, or with --rescore"):
+        ask(served(server, tries=2), tmp_path, at_once=1)
+    answered = len(stored(tmp_path)) - 11
+    assert 0 < answered < 11
+    assert statuses(tmp_path) == {"length=1000": (11, "partial"), "length=700": (answered, "partial")}
+    left = left_out(tmp_path)
+    assert len(left) == 13 - answered and len({one.place for one in left}) == len(left)
+    server.faults = ["good"]
+    assert len(ask(served(server), tmp_path)) == len(left_out(tmp_path)) == 2
+    assert {n for n, status in statuses(tmp_path).values() if status == "partial"} == {11}
+
+
+def test_a_length_that_a_call_completes_is_whole_though_it_ends_early_at_the_next(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    bad = next(generate(SINGLE, 700, Bytes(), count=1)).text
+    server.refuses = lambda prompt: prompt == bad
+    ask(served(server), tmp_path, replace(EVALUATION, lengths=(700,)))
+    server.refuses = lambda prompt: False
+    seen = []
+
+    def interrupted(found: Prediction, new: bool) -> None:
+        seen.append(found)
+        if found.length == 1000:
+            raise KeyboardInterrupt
+
+    this = served(server)
+    with pytest.raises(KeyboardInterrupt):
+        asking.evaluate(this, [this.put(EVALUATION)], tmp_path, 1, interrupted)
+    found = statuses(tmp_path)
+    assert found["length=700"] == (12, "ok") and found["length=1000"][1] == "partial"
 
 
 def test_a_disk_without_room_loses_no_answer(

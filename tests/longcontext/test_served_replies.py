@@ -82,6 +82,16 @@ def test_what_may_pass_is_asked_again(server: ModelServer, reply: Raw, said: str
     assert len(server.asked) == 3
 
 
+def test_parts_within_parts_without_end_are_no_answer(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many of them JSON can be read with depends on the version of Python."""
+    parts: list[object] = []
+    for _ in range(20_000):
+        parts = [{"text": parts}]
+    monkeypatch.setattr(Client, "_once", lambda *given: {"choices": [{"message": {"content": parts}}]})
+    with client(server) as this, pytest.raises(Unanswered, match="too many parts"):
+        this.answer("chat/completions", BODY)
+
+
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
 CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
 
@@ -92,6 +102,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments
         ({"content": [THOUGHT, {"type": "text", "text": " 7"}, {"type": "text", "text": "3"}]}, " 73", "Hm."),
         ({"content": [{"type": "text", "text": "<think>So.</think> 7"}]}, " 7", "So."),
         ({"content": [{"type": "reasoning", "reasoning": "Hm."}, " 7", {"type": "image_url"}, 5]}, " 7", "Hm."),
+        ({"content": [{"type": ["text"], "text": " 7"}, {"type": {}}]}, " 7", ""),
         ({"content": [THOUGHT], "reasoning_content": "Well."}, "", "Well."),
         ({"content": None, "tool_calls": [CALL]}, "", ""),
         ({"content": None, "refusal": "I cannot."}, "I cannot.", ""),
@@ -335,6 +346,7 @@ def test_the_same_requests_have_one_label_and_rows_say_their_temperature() -> No
     assert way.sentence("") == other.sentence("") and "the server's own temperature, with {" in way.sentence("")
     assert "temperature 0" not in way.sentence("") and way.sentence("").count("temperature") == 1
     assert Way("chat", temperature=1.0).label("") != Way("chat").label("") == "chat"
+    assert Way("chat", temperature=1).label("") == Way("chat", temperature=1.0).label("")
 
 
 def test_answers_under_a_label_of_earlier_versions_are_found(server: ModelServer, tmp_path: Path) -> None:

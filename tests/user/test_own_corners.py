@@ -3,6 +3,7 @@ can train on."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -32,6 +33,23 @@ def arrays(folder: Path, **given: Any) -> str:
     for name, array in given.items():
         np.save(folder / f"{name}.npy", array)
     return str(folder)
+
+
+def test_a_cell_as_long_as_a_book_is_read_where_a_long_of_c_has_32_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where the standard library takes no higher limit."""
+    limit = csv.field_size_limit
+
+    def of_windows(*most: int) -> int:
+        if max(most, default=0) > 2**31 - 1:
+            raise OverflowError("Python int too large to convert to C long")
+        return limit(*most)
+
+    monkeypatch.setattr(csv, "field_size_limit", of_windows)
+    (part,) = own_files.read(Path(table(tmp_path / "books.csv", ["word " * 100_000 + ",1"])))
+    assert [len(cell) for cell in part.columns["x"]] == [500_000]
+    assert limit() == 131_072
 
 
 def test_brackets_among_symbols_stay() -> None:

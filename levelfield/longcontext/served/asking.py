@@ -24,7 +24,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from levelfield.files import write_json
-from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out
+from levelfield.longcontext.answers import Answers, append_lines, baseline_lines, leave_out, left_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.model_record import ASKED, INEXACT, ways
 from levelfield.longcontext.predictions import AGAIN, TOO_LONG, WITHHELD, LeftOut, OnPrediction, Prediction
@@ -131,6 +131,7 @@ class _Asking:
     def __init__(self, served: Served, folder: Path, on_prediction: OnPrediction) -> None:
         self.served, self.answers, self.on_prediction = served, Answers(folder), on_prediction
         self.left: list[LeftOut] = []
+        self.met: dict[str, LeftOut] = {}  # by key, what is left of each question if the call ends before its answer
         self.withheld = 0  # answers that are stored and count as none
         self.on_their_way: set[str] = set()
         self.failures = 0
@@ -141,14 +142,18 @@ class _Asking:
         self.begun = False  # whether any was answered in this call
         self.error: UserError | OSError | None = None
 
-    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion]:
-        """Yields what is to be asked, and reports what is stored already. Ends early after an error, which is noted, so
-        that the answers that are on their way are stored all the same."""
+    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion | None]:
+        """Yields what is to be asked, None while it is being made, and reports what is stored already. Ends early after
+        an error, which is noted, so that the answers that are on their way are stored all the same."""
         try:
             with Ahead(self._groups(evaluations)) as groups:
-                for asked, baselines in groups:
+                for group in groups:
                     if self.error:
                         return
+                    if group is None:
+                        yield None
+                        continue
+                    asked, baselines = group
                     append_lines(self.answers.folder, baselines)  # before the answers, so that none is without them
                     yield from self._of_group(asked)
         except (UserError, OSError) as error:
@@ -166,6 +171,7 @@ class _Asking:
 
     def _of_group(self, asked: Sequence[ServedQuestion]) -> Iterator[ServedQuestion]:
         todo = [q for q in asked if not self.answers.known(q.key) and q.key not in self.on_their_way]
+        self.met |= {q.key: _without_answer(q.sample, "the command ended before") for q in asked}
         for q in asked:
             if old := self.answers.known(q.key):
                 self.take(_restated(q, old), new=False)
@@ -243,6 +249,15 @@ class _Asking:
         else:
             raise result
 
+    def leave_out(self, evaluations: Sequence[Evaluation]) -> None:
+        """Stores which questions have no answer. Of tasks and lengths that this call did not come to, what an earlier
+        one left out stays."""
+        told = {one.place for one in self.left}
+        met = {one.place for one in self.met.values()} | told
+        earlier = [old for old in left_out(self.answers.folder) if old.place not in met]
+        unasked = [one for key, one in self.met.items() if not self.answers.known(key) and one.place not in told]
+        leave_out(self.answers.folder, evaluations, [*earlier, *self.left, *unasked])
+
     def _after(self, error: UserError) -> UserError:
         """Returns the error as one after which something is left to do, where this call had answers before it."""
         return Unfinished(f"{error} {STORED}.") if self.begun else error
@@ -259,7 +274,7 @@ def evaluate(
 
     evaluations: as `Served.put` makes them. at_once: how many questions are on their way at most. Raises UserError
     where the server refuses all that is asked, Unfinished where it fails or refuses after it has begun to answer, and
-    OSError where the disk is full; what was answered until then is stored.
+    OSError where the disk is full; what was answered until then is stored, and which questions have no answer.
     """
     asking = _Asking(served, folder, on_prediction)
     with Crew(at_once, asking.ask) as crew:
@@ -271,13 +286,14 @@ def evaluate(
                 if isinstance(result, Reply):
                     asking.receive(question, result)
             asking.answers.sync()
+            if asking.answered:
+                asking.leave_out(evaluations)
     if asking.error:
         raise asking.error
     if len(asking.left) + asking.withheld == sum(each.prompts for each in evaluations):
         late = next((one for one in asking.left if one.unanswered), None)
         kind, why = Unfinished if late else UserError, late or next(iter(asking.left), None)
         raise next(iter(asking.refusals), kind(f"No question has an answer. {why.why if why else WITHHELD}"))
-    leave_out(folder, evaluations, asking.left)
     return asking.left
 
 

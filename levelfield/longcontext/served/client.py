@@ -306,6 +306,8 @@ class Client:
             return read(found)
         except BrokenReply as broken:
             raise _Later(str(broken)) from broken
+        except RecursionError as endless:
+            raise _Later("an answer of too many parts within parts") from endless
 
     def _refuse_spent(self, found: Any) -> None:
         """Raises UserError for a refusal that no pause mends: an account without money."""

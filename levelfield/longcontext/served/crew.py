@@ -4,8 +4,9 @@
         for done in crew.over(questions):        # at most 8 at work and 8 waiting, in the order of completion
             ...
 
-`Ahead` iterates in a thread of its own. Threads are daemons, so that Ctrl-C ends the process at once even while a
-server takes minutes to answer.
+`Ahead` iterates in a thread of its own, and yields None while its next item takes long to make, so that `over` can hand
+on what is done meanwhile. Threads are daemons, so that Ctrl-C ends the process at once even while a server takes
+minutes to answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import Generic, TypeVar, final
+
+WAIT_S = 0.2  # for an item that is being made, before whoever waits looks at what is done
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,13 +44,19 @@ class Crew(Generic[T, R]):
         for thread in self._threads if kind is None else ():
             thread.join()
 
-    def over(self, given: Iterable[T]) -> Iterator[tuple[T, R | BaseException]]:
+    def over(self, given: Iterable[T | None]) -> Iterator[tuple[T, R | BaseException]]:
         """Yields each item with its result, or with the exception that its work raised.
 
-        Items are taken from `given` as places become free, so that they need not all be in memory.
+        Items are taken from `given` as places become free, so that they need not all be in memory. None among them says
+        that the next one is still being made.
         """
         open_ = 0
         for item in given:
+            for done in self.finished():
+                yield done
+                open_ -= 1
+            if item is None:
+                continue
             while open_ >= 2 * self.size:
                 yield self._done.get()
                 open_ -= 1
@@ -73,7 +82,8 @@ class Crew(Generic[T, R]):
 
 @final
 class Ahead(Generic[T]):
-    """Iterates in a thread of its own, one item ahead of whoever reads. Exceptions reach the reader.
+    """Iterates in a thread of its own, one item ahead of whoever reads. Exceptions reach the reader, and so does None
+    where an item takes longer than WAIT_S to come.
 
     The thread ends with the `with` block, after the item that it is at.
     """
@@ -83,15 +93,22 @@ class Ahead(Generic[T]):
         self._made: Queue[tuple[T] | BaseException | None] = Queue(maxsize=1)
         self._left = threading.Event()
 
-    def __enter__(self) -> Iterator[T]:
+    def __enter__(self) -> Iterator[T | None]:
         threading.Thread(target=self._run, daemon=True).start()
         return self._read()
 
     def __exit__(self, *error: object) -> None:
         self._left.set()
 
-    def _read(self) -> Iterator[T]:
-        while (made := self._made.get()) is not None:
+    def _read(self) -> Iterator[T | None]:
+        while True:
+            try:
+                made = self._made.get(timeout=WAIT_S)
+            except Empty:
+                yield None
+                continue
+            if made is None:
+                return
             if isinstance(made, BaseException):
                 raise made
             yield made[0]

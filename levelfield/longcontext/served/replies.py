@@ -94,7 +94,7 @@ def _joined(parts: Sequence[Any]) -> tuple[str, str]:
     """Joins the parts of an answer, as Mistral sends them: its text, and the reasoning in it."""
     said, thought = "", ""
     for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else None
+        kind = str(part.get("type")) if isinstance(part, Mapping) else ""
         inner = part.get(kind, part.get("text")) if isinstance(part, Mapping) else part
         text = "".join(_joined(inner)) if isinstance(inner, list) else inner if isinstance(inner, str) else ""
         said, thought = (said, thought + text) if kind in THINKING else (said + text, thought)

@@ -69,6 +69,9 @@ class Way:
     more: str = ""
     earlier: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", float(self.temperature))  # as 1 and 1.0 would have different labels
+
     @property
     def chat(self) -> bool:
         return self.by in ("chat", "chat-prefix")
