@@ -14,7 +14,7 @@ from typing import Literal
 
 from levelfield.spec import MixerConfig, Task, UserError
 from levelfield.spec.errors import check_literals
-from levelfield.spec.scalars import plain_numbers
+from levelfield.spec.identity import plain_numbers
 from levelfield.user import named
 
 Equal = Literal["steps", "flops"]

@@ -12,8 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import OwnCode
-from levelfield.spec.scalars import plain_numbers
+from levelfield.spec.identity import OwnCode, plain_numbers
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.scalars import plain_numbers
+from levelfield.spec.identity import plain_numbers
 
 Precision = Literal["float32", "tf32", "bf16"]
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import OwnCode
+from levelfield.spec.identity import OwnCode, plain_numbers
 from levelfield.spec.model import Model
 from levelfield.spec.recipe import Recipe
-from levelfield.spec.scalars import plain_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import derive_seed
-from levelfield.spec.scalars import plain_numbers
+from levelfield.spec.identity import derive_seed, plain_numbers
 
 Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 

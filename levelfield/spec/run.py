@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from levelfield.spec.identity import digest
+from levelfield.spec.identity import digest, plain_numbers
 from levelfield.spec.model import Model
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.protocol import Protocol
-from levelfield.spec.scalars import plain_numbers
 from levelfield.spec.task import Task
 
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from levelfield.spec.archive import Archive
 from levelfield.spec.contents import contents
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import ReadsFiles
+from levelfield.spec.identity import ReadsFiles, plain_numbers
 from levelfield.spec.io_types import Input, Label, LabelSet, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
-from levelfield.spec.scalars import plain_numbers
 from levelfield.spec.user_source import named_files
 
 if TYPE_CHECKING:

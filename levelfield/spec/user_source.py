@@ -21,7 +21,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from levelfield.spec.errors import UserError
-from levelfield.spec.scalars import plain
+from levelfield.spec.identity import plain
 
 PACKAGE = "levelfield"  # its own files are no part of a user's layer
 _PARSING = Lock()  # Python 3.11 counts the depth of all threads together, and fails where two parse at once

@@ -209,8 +209,7 @@ class NeedleLines(Lines):
     ) -> NeedleLines:
         """Draws a pool for lines of up to that many tokens. kinds: of keys and of values."""
         key, value = kinds
-        start, middle = NEEDLE.format(kind=value + "s", key="\0", value="\1").split("\0")
-        middle = middle.partition(" \1")[0]
+        start, middle = NEEDLE.format(kind=value + "s", key="\0", value="\1").partition(" \1")[0].split("\0")
         fixed = composer.between(start[:-1], "\n", " key").size + composer.between(middle, "key", " 1").size
         some = [composer.encode(sampler.one(key, rng) + sampler.one(value, rng)).size for _ in range(64)]
         count = int(1.5 * tokens / (fixed + sum(some) / len(some))) + 64
