@@ -133,8 +133,8 @@ def _strict() -> str:
         "The other rules are stricter than that: of all [simulated reports](verdicts.md#how-often-it-is-wrong) "
         f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong:,} of {reports:,}), and to be told apart in "
         "eight of ten reports that ask six questions, arms with three seeds have to differ by "
-        f"[{needs[1]} standard deviations](verdicts.md#how-large-a-difference-it-can-show) between seeds. So *open* does "
-        "not mean that a difference is small."
+        f"[{needs[1]} standard deviations](verdicts.md#how-large-a-difference-it-can-show) between seeds. So *open* "
+        "does not mean that a difference is small."
     )
 
 
