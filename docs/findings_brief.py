@@ -96,8 +96,11 @@ def enriched(found: Answer) -> str:
     )
 
 
-def local(found: Answer) -> str:
-    """What share of the gain over guessing short kernels have, and of which tasks it is shown to be nearly all."""
+def local(found: Answer, others: Answer | None) -> str:
+    """What share of the gain over guessing short kernels have, and of which tasks it is shown to be nearly all.
+
+    others: the study that trains some of these models plainly as well.
+    """
     made, answers = shown.shares(found), {finding.subject: finding for finding in found.findings}
     seen = summary.short_kernels_see(found)
     natural = {task: share for task, share in made.items() if seen in share.places and seen > share.proved}
@@ -109,12 +112,12 @@ def local(found: Answer) -> str:
     )
     asked = summary.by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
     none = "".join(
-        f" On a task [proved](reach.md) to take over {share.proved}: {fmean(share.places[seen]):.0f} %."
-        for share in proved
+        f" Where [proved](reach.md) to take {share.proved + 1}: {fmean(share.places[seen]):.0f} %." for share in proved
     )
+    plain = f" Plain, on pictures: {shown.plain_share(found, others):.0f} % of S4's." if others else ""
     return (
-        f"Seeing {seen:.0f} steps brings {had} of what the {whole} gains, which sees all. Is that {100 * NEARLY:.0f} % "
-        f"or more? {words.capital(asked)}.{none}"
+        f"Enriched, seeing {seen:.0f} steps brings {had} of what the {whole}, seeing all, gains. "
+        f"{100 * NEARLY:.0f} % or more? {words.capital(asked)}.{plain}{none}"
     )
 
 

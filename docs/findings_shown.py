@@ -22,11 +22,11 @@ from levelfield.report.decisions import Contrast, Seeds, difference
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
 from levelfield.studies import huang2024_small
-from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, TRANSFORMER
+from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._huang2024_beyond import FALL, TWICE, LengthScores
 from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
-from levelfield.studies.miralles2025_enriched import ENRICHED
+from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.tasks.reach import Reach
 
@@ -224,6 +224,14 @@ def plain(found: Answer) -> dict[str, tuple[float, float]]:
     cells = {key: arm.mean for key, arm in Table.of(found.results.rows).cells.items() if key.task == "image8"}
     scores = {key.model: [cells.get(key._replace(protocol=p)) for p in (SCRATCH, ENRICHED)] for key in cells}
     return {model: (one, two) for model, (one, two) in scores.items() if one is not None and two is not None}
+
+
+def plain_share(found: Answer, others: Answer) -> float:
+    """Returns how much of what S4 gains over guessing on pictures the short kernel has, both with plain training, in
+    percent. others: the study that trains them plainly."""
+    scores, floor = plain(others), shares(found)["image8"].floor
+    short, whole = (scores[model][0] - floor for model in (BOUNDED, SSM))
+    return 100 * short / whole
 
 
 class Recall(NamedTuple):

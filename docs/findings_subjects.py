@@ -177,7 +177,7 @@ SUBJECTS = (
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
         short=lambda found: summary.local(found, _of("miralles2025_enriched")),
-        brief=brief.local,
+        brief=lambda found: brief.local(found, _of("miralles2025_enriched")),
         headline="Is a short range enough? (Miralles-González et al. 2025)",
         lead=lambda found: leads.local(found, _of("miralles2025_enriched")),
         known=(("reach", "proved"),),

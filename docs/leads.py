@@ -241,13 +241,12 @@ def _plain(found: Answer, others: Answer) -> Iterator[str]:
     """Yields the scores on pictures with plain training beside those with enriched training."""
     scores, share = shown.plain(others), shown.shares(found)[PICTURES]
     told = "; ".join(f"{words.named(m)} {scores[m][0]:.1f} and {scores[m][1]:.1f}" for m in (BOUNDED, SSM, TRANSFORMER))
-    gains = [scores[model][0] - share.floor for model in (BOUNDED, SSM)]
     yield (
         f"- **Plain training, on pictures.** All shares are of models with enriched training, and the whole is the "
         f"{words.named(share.whole)}'s score of {share.best:.1f} %. Means in percent, with plain training and with "
         f"enriched, both under the short patience of section 7: {told}. No {words.named(share.whole)} was trained "
         "plainly. Of what S4, which sees everything, gains over guessing with plain training, "
-        f"{words.named(BOUNDED)} has {100 * gains[0] / gains[1]:.0f} %."
+        f"{words.named(BOUNDED)} has {shown.plain_share(found, others):.0f} %."
     )
 
 

@@ -137,23 +137,11 @@ def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
     alike = alike_of(task, base, splits["test"], folders)
     found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
     used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
-    rows = [
-        *read_rows(where / "facts.jsonl"),
-        *_own(task),
-        used,
-        *_training(task, effort, arms),
-        *_amount(alike),
-        *found,
-    ]
+    long = audit.training_steps(task, effort) if any(arm.kind != RULE for arm in arms) else 0
+    trained = [DATA | Row(metric="training_steps", split="train", value=float(long))] if long else []
+    rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *trained, *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
-
-
-def _training(task: Task, effort: Effort, arms: Sequence[Scored]) -> Iterator[Row]:
-    """Yields how many steps of the optimizer every model was trained, where any was."""
-    if any(arm.kind != RULE for arm in arms):
-        recipe = audit.study(task).runs(effort)[0].protocol.phases[-1].recipe
-        yield DATA | Row(metric="training_steps", split="train", value=float(recipe.budget.value))
 
 
 class Alike(NamedTuple):

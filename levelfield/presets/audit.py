@@ -123,6 +123,11 @@ def runs(task: Task, effort: Effort) -> tuple[Run, ...]:
     return tuple(Run(of, model, protocol, seed) for seed in range(size.seeds) for of, model in arms)
 
 
+def training_steps(task: Task, effort: Effort) -> int:
+    """Returns the steps of the optimizer that every arm is trained for."""
+    return round(runs(task, effort)[0].protocol.phases[-1].recipe.budget.value)
+
+
 def models(task: Task, size: Scale) -> Iterator[Model]:
     """Yields convolutions by the steps they see, then what sees everything."""
     for window in size.windows:

@@ -205,6 +205,18 @@ def test_the_answer_in_a_line_changes_with_the_rows(monkeypatch: pytest.MonkeyPa
     assert level.endswith("Does it come closer to S4? Open on ListOps and pictures.")
 
 
+def test_the_line_on_short_ranges_says_how_models_were_trained_and_what_plain_training_gives() -> None:
+    """The enriched gMLP, of whose gain the line tells, has less on pictures than a short kernel plainly trained."""
+    study = Source("miralles2025_enriched").load()
+    found = committed.read(ROOT / "results" / "miralles2025_enriched-overnight", study, "overnight")
+    short, whole = (Table.of(found.rows).cells[Key("image8", model, "scratch")].mean - 10 for model in ("conv11", "s4"))
+    said = f"Plain, on pictures: {100 * short / whole:.0f} % of S4's."
+    (line,) = re.findall(r"^- \*\*Is a short range enough\?.*", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (row,) = re.findall(r"^\| \[Most of it is local\].*", PAGE, re.MULTILINE)
+    for text in (line, row):
+        assert "Enriched, seeing 21 steps brings " in text and said in text
+
+
 def test_the_overview_answers_in_at_most_fifty_words() -> None:
     answers = re.findall(r"^\| \[.*?\]\(#\d+-.*?\) \(.*?\) \| (.*?) \|", PAGE, flags=re.MULTILINE)
     assert len(answers) == len(SECTIONS)
