@@ -37,9 +37,8 @@ from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
-from levelfield.spec.errors import shortened
+from levelfield.spec.errors import plain, shortened
 from levelfield.spec.numerics import PLAIN
-from levelfield.spec.scalars import plain
 from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name
 

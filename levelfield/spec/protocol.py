@@ -15,7 +15,6 @@ from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import OwnCode
 from levelfield.spec.model import Model
 from levelfield.spec.recipe import Recipe
-from levelfield.spec.scalars import plain_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +25,6 @@ class Objective(ABC, OwnCode):
     """What a phase optimises. `objectives` implements the kinds there are; this base needs no torch."""
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
     @property
@@ -45,7 +43,6 @@ class Head:
     documents: int = 1
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
 
@@ -61,7 +58,6 @@ class Phase:
     fraction: float = field(default=1.0, metadata={"version": 2})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         if not 0 < self.fraction <= 1:
             raise UserError(

@@ -14,7 +14,6 @@ from levelfield.spec.errors import UserError, check_literals
 from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.io_types import Input, Label, LabelSet, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
-from levelfield.spec.scalars import plain_numbers
 from levelfield.spec.user_source import named_files
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ class Task(ABC, ReadsFiles):
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
     @property
