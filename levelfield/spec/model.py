@@ -67,7 +67,7 @@ class MixerConfig(ABC, OwnCode):
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """Builds one layer, drawing all values from a CPU generator. Raises UserError on impossible sizes or directions."""
+        """Builds one layer, drawing values from a CPU generator. Raises UserError on impossible sizes or directions."""
 
     @abstractmethod
     def state_size(self, width: int, length: int) -> int | None:
