@@ -37,8 +37,7 @@ from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
-from levelfield.spec.errors import shortened
-from levelfield.spec.identity import plain
+from levelfield.spec.errors import plain, shortened
 from levelfield.spec.numerics import PLAIN
 from levelfield.user.mixer import mixer_of
 from levelfield.user.own_data import OwnData, report_name

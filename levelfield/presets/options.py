@@ -14,7 +14,6 @@ from typing import Literal
 
 from levelfield.spec import MixerConfig, Task, UserError
 from levelfield.spec.errors import check_literals
-from levelfield.spec.identity import plain_numbers
 from levelfield.user import named
 
 Equal = Literal["steps", "flops"]
@@ -69,7 +68,6 @@ class Options:
     equal: Equal = "steps"
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         for name, most in MOST.items():
             given = getattr(self, name)

@@ -7,6 +7,7 @@ other text as the last of its cases, so that a misspelt setting would silently b
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Sequence
 from functools import cache
 from types import UnionType
@@ -57,13 +58,25 @@ def shortened(text: str, longest: int) -> str:
 
 
 def check_literals(value: object) -> None:
-    """Raises UserError where a field with a `Literal` annotation holds anything else, and says what is nearest."""
+    """Raises UserError where a field with a `Literal` annotation holds anything else, and says what is nearest. Numbers
+    of NumPy's among the fields become Python's first, so that the value has the same id."""
     kind = type(value)
+    for name, given in [*getattr(value, "__dict__", {}).items()]:
+        object.__setattr__(value, name, plain(given))
     for name, allowed in _choices(kind):
         given = getattr(value, name)
         if given not in allowed:
             known = [each for each in allowed if isinstance(each, str)]
             raise UserError(f"{kind.__name__} has no {name}={given!r}: {closest(str(given), known)}")
+
+
+def plain(value: Any) -> Any:
+    """Returns a number of NumPy's, also in a tuple, as what it shows: np.float32(0.001) as 0.001, where
+    `float` of it has digits that nobody wrote. Anything else is returned as it is."""
+    numpy = sys.modules.get("numpy")  # whoever has such a number has imported it, which takes long
+    if numpy is not None and isinstance(value, numpy.generic):
+        return float(str(value)) if isinstance(value, numpy.floating) else value.item()
+    return tuple(map(plain, value)) if type(value) is tuple else value
 
 
 @cache

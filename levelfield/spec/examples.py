@@ -51,6 +51,7 @@ class Examples:
         return self.lengths.reshape(-1, self.documents).sum(1)
 
     def sequence(self, index: int) -> np.ndarray:
+        index = range(len(self.offsets) - 1)[index]  # -1 is the last; IndexError for one that is not there
         return self.x[self.offsets[index] : self.offsets[index + 1]]
 
     @staticmethod

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -123,26 +122,3 @@ def derive_seed(seed: int, *purpose: object) -> int:
     """Returns a 63-bit seed for one purpose: derive_seed(0, "mask", 17) is unrelated to derive_seed(0, "order", 3)."""
     text = "/".join([str(seed), *map(str, purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def plain(value: Any) -> Any:
-    """Returns a number of NumPy's as one of Python's, also inside a tuple; anything else as it is.
-
-    A float is the shortest decimal that is this number in its precision: `float(np.float32(0.001))` is
-    0.0010000000474974513, digits that nobody wrote, and another run than one of 0.001.
-    """
-    numpy = sys.modules.get("numpy")  # whoever has such a number has imported it; it takes long to import
-    if numpy is None:
-        return value
-    if isinstance(value, numpy.generic):
-        return float(str(value)) if isinstance(value, numpy.floating) else value.item()
-    if type(value) is tuple and any(plain(each) is not each for each in value):
-        return tuple(map(plain, value))
-    return value
-
-
-def plain_numbers(value: object) -> None:
-    """Replaces the numbers of NumPy's among the fields of a frozen dataclass, while it is made."""
-    for name, given in [*getattr(value, "__dict__", {}).items()]:
-        if (found := plain(given)) is not given:
-            object.__setattr__(value, name, found)

@@ -6,13 +6,13 @@ Model(mixers=(Attention(heads=4),), depth=2, width=64)      # input encoder, res
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import OwnCode, plain_numbers
+from levelfield.spec.identity import OwnCode
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -42,14 +42,22 @@ class MixerConfig(ABC, OwnCode):
     opaque: ClassVar[bool] = False  # True for unknown code, which may read or keep values while FLOPs are counted
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
     def __init_subclass__(cls) -> None:
         """Has `build` refuse a direction and a width that the layer cannot have, whoever calls it."""
         super().__init_subclass__()
-        if "build" in vars(cls):
-            cls.build = _asking(cls.build)
+        if (build := vars(cls).get("build")) is None:
+            return
+
+        @wraps(build)
+        def asking(self: MixerConfig, width: int, *, causal: bool, **others: Any) -> nn.Module:
+            self.check_direction(causal)
+            if width < 1:
+                raise UserError(f"{type(self).__name__} cannot have a width of {width}: give 1 or more.")
+            return build(self, width, causal=causal, **others)
+
+        cls.build = asking
 
     def check_direction(self, causal: bool) -> None:
         """Raises UserError for a direction that is none of `directions`; `build` asks this first."""
@@ -59,12 +67,7 @@ class MixerConfig(ABC, OwnCode):
 
     @abstractmethod
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """Builds one layer, drawing all initial values from a CPU generator.
-
-        width: D, features of a step. causal: whether a step sees those before it alone; a mixer with one of the two
-        `directions` refuses the other. layer: its place in the stack, from 0. Raises UserError on impossible sizes, and
-        for a direction that the mixer does not have.
-        """
+        """Builds one layer, drawing values from a CPU generator. Raises UserError on impossible sizes or directions."""
 
     @abstractmethod
     def state_size(self, width: int, length: int) -> int | None:
@@ -106,26 +109,13 @@ class MixerConfig(ABC, OwnCode):
         return None
 
 
-def _asking(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Returns the `build` of a mixer that refuses, first of all, what no layer of it can be."""
-
-    @wraps(build)
-    def asking(self: MixerConfig, width: int, *, causal: bool, **others: Any) -> nn.Module:
-        self.check_direction(causal)
-        if width < 1:
-            raise UserError(f"{type(self).__name__} cannot have a width of {width}: give 1 or more.")
-        return build(self, width, causal=causal, **others)
-
-    return asking
-
-
 @dataclass(frozen=True)
 class Block:
     """The residual block around every mixer: x + mixer(norm(x)), then x + feedforward(norm(x)) if there is one.
 
     parallel: both parts read the block's input, x + mixer(norm(x)) + feedforward(norm(x)), each with a norm of its own
     (GPT-NeoX: Black et al. 2022, section 2.1). Raises UserError for a parallel block with norms after the sums, an
-    unknown norm or activation, a feed-forward below 0, and a dropout that is not at least 0 and below 1.
+    unknown norm or activation, and a dropout that is not at least 0 and below 1.
     """
 
     norm: Literal["layer", "batch", "rms", "scale"] = "layer"  # "scale": rms with one gain for all channels
@@ -139,12 +129,7 @@ class Block:
     parallel: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
-        if not isinstance(self.feedforward, int) or self.feedforward < 0:
-            raise UserError(
-                f"A block with feedforward={self.feedforward!r} cannot be: give its hidden width, or 0 for none."
-            )
         if not 0 <= self.dropout < 1:
             raise UserError(f"A block with dropout={self.dropout} lets nothing through: give 0 or more, and below 1.")
         if self.parallel and not self.prenorm:
@@ -155,8 +140,7 @@ class Block:
 class Model:
     """Input encoder, residual backbone, head. `mixers` is a pattern repeated to `depth`, so a hybrid is a value.
 
-    Raises UserError for unknown positions, pooling or pair, without mixers, and for a depth or width that is no whole
-    number of 1 or more.
+    Raises UserError for unknown positions, pooling or pair, no mixers, and a depth or width that is not 1 or more.
     """
 
     mixers: tuple[MixerConfig, ...]
@@ -172,16 +156,12 @@ class Model:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         if not self.mixers:
             raise UserError("A model without mixers cannot be: give one or more, such as mixers=(Attention(),).")
-        for name, least, unit in (("depth", 1, "blocks"), ("width", 1, "features"), ("head_hidden", 0, "features")):
-            given = getattr(self, name)
-            if not isinstance(given, int) or given < least:
-                raise UserError(
-                    f"A model with {name}={given!r} cannot be: give a whole number of {unit}, {least} or more."
-                )
+        for name, given in (("depth", self.depth), ("width", self.width)):
+            if not isinstance(given, int) or given < 1:
+                raise UserError(f"A model with {name}={given!r} cannot be: give a whole number of 1 or more.")
 
     @property
     def label(self) -> str:

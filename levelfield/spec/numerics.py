@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import plain_numbers
 
 Precision = Literal["float32", "tf32", "bf16"]
 
@@ -48,7 +47,6 @@ class Numerics:
     by_length: bool = field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         if self.accumulate < 1:
             raise UserError(f"A batch cannot be split into accumulate={self.accumulate} parts: give 1 or more.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import OwnCode, plain_numbers
+from levelfield.spec.identity import OwnCode
 from levelfield.spec.model import Model
 from levelfield.spec.recipe import Recipe
 
@@ -25,7 +25,6 @@ class Objective(ABC, OwnCode):
     """What a phase optimises. `objectives` implements the kinds there are; this base needs no torch."""
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
     @property
@@ -44,7 +43,6 @@ class Head:
     documents: int = 1
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
 
@@ -60,7 +58,6 @@ class Phase:
     fraction: float = field(default=1.0, metadata={"version": 2})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         if not 0 < self.fraction <= 1:
             raise UserError(

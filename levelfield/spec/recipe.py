@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import derive_seed, plain_numbers
+from levelfield.spec.identity import derive_seed
 
 Unit = Literal["steps", "examples", "tokens", "epochs", "flops"]
 
@@ -27,7 +27,6 @@ class Duration:
     unit: Unit
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         if not 0 <= self.value < math.inf:
             raise UserError(f"A duration of {self} cannot be: give 0 or more.")
@@ -90,7 +89,6 @@ class Recipe:
     enough: float | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
         self._check_steps()
         self._check_ends()
@@ -152,7 +150,6 @@ class Search:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         if self.trials < 2:
             raise UserError(f"A search of {self.trials} trials has nothing to choose from: give 2 or more.")
         if self.trials > MOST_TRIALS:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from levelfield.spec.identity import digest, plain_numbers
+from levelfield.spec.errors import check_literals
+from levelfield.spec.identity import digest
 from levelfield.spec.model import Model
 from levelfield.spec.numerics import PLAIN, Numerics
 from levelfield.spec.protocol import Protocol
@@ -23,7 +24,7 @@ class Run:
     numerics: Numerics = field(default=PLAIN, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
+        check_literals(self)
 
     @cached_property
     def id(self) -> str:

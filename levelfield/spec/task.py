@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from levelfield.spec.archive import Archive
 from levelfield.spec.contents import contents
 from levelfield.spec.errors import UserError, check_literals
-from levelfield.spec.identity import ReadsFiles, plain_numbers
+from levelfield.spec.identity import ReadsFiles
 from levelfield.spec.io_types import Input, Label, LabelSet, Output, Unlabelled, Values
 from levelfield.spec.own_code import code_sha256
 from levelfield.spec.user_source import named_files
@@ -74,7 +74,6 @@ class Task(ABC, ReadsFiles):
     archives: ClassVar[tuple[Archive, ...]] = ()  # official files that `build` reads; none where it is generated
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
         check_literals(self)
 
     @property

@@ -20,8 +20,7 @@ from threading import Lock
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from levelfield.spec.errors import UserError
-from levelfield.spec.identity import plain
+from levelfield.spec.errors import UserError, plain
 
 PACKAGE = "levelfield"  # its own files are no part of a user's layer
 _PARSING = Lock()  # Python 3.11 counts the depth of all threads together, and fails where two parse at once

@@ -185,3 +185,13 @@ def test_equal_values_are_one_object_between_arms():
     assert spt.phases[1].start == "previous"
     assert isinstance(spt.phases[1].objective, Classify)
     assert Block() == Block()
+
+
+def test_sequences_are_counted_as_pythons_are() -> None:
+    """A negative index counts from the end, and none that is not there is an empty sequence."""
+    found = Examples.of_sequences([np.array([1]), np.array([2, 3]), np.array([4, 5, 6])], np.arange(3))
+    assert found.sequence(-1).tolist() == found.sequence(2).tolist() == [4, 5, 6]
+    assert found.sequence(-3).tolist() == [1]
+    for index in (3, -4):
+        with pytest.raises(IndexError):
+            found.sequence(index)
