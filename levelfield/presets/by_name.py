@@ -83,13 +83,18 @@ def task(name: str | Task) -> Task:
 
 
 def _task(name: str) -> Task:
-    from levelfield.user import own_data  # which lists of tasks do without
+    from levelfield.user import own_data, own_files  # which lists of tasks do without
 
     if own_data.is_word(name):
         return own_data.from_word(name)
     if named.is_named(name):
         return values.value(name, Task)
     kind = without_settings(name)
+    if kind not in tasks.names() and Path(name).exists() and own_files.is_data(name):
+        raise UserError(
+            f"{name} is a file of data: say what its columns are, by --own {name} --text COLUMN --label COLUMN, "
+            f"or in Python by levelfield.OwnData({name!r}, text=..., label=...)."
+        )
     if kind not in tasks.names():
         return _plugged("tasks", name, _user_task, tasks.names())
     return _with_settings(tasks.find(kind), name, "task")

@@ -127,6 +127,15 @@ def test_a_folder_of_data_is_taken_by_a_bare_word_unless_a_task_or_study_has_the
     assert "There is no task 'arays'" in refused(capsys, "data", "prepare", "arays")
 
 
+def test_a_file_of_data_among_tasks_is_answered_with_how_its_columns_are_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "rev.csv").write_text("body,stars\ngood,5\n")
+    said = refused(capsys, "plan", "s4", "--tasks", "rev.csv")
+    assert "--own rev.csv --text COLUMN --label COLUMN" in said and "OwnData('rev.csv', text=..., label=...)" in said
+    assert "There is no task 'none.csv'" in refused(capsys, "plan", "s4", "--tasks", "none.csv")
+
+
 def test_a_task_that_ruler_does_not_have_is_answered_with_the_nearest_or_with_the_sets(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
