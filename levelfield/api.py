@@ -184,7 +184,9 @@ def compare(
         records, study = tuning.trial_records(study, effort, out), tuning.with_best_recipes(study, out)
     asked = choose(study, effort)
     sizes = comparison.shared(effort, options)
-    index = StudyIndex.of(study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes)
+    index = StudyIndex.of(
+        study.name, effort, asked, trials=records, asked_trials=trials, sizes=sizes, probes=study.probes
+    )
     known = tuple(arm_remarks.sentences(asked))
     pages = _pages(choices) / report_name(study.name, effort, {run.task for run in asked})
     renewed = tuple(_renewed(pages, asked))
