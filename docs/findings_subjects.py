@@ -123,7 +123,7 @@ SUBJECTS = (
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
         "An arm from scratch that reaches the self-pretrained one at some other rate or schedule, or with dropout, "
-        "which no run here has. What is missing: `levelfield run amos2025_patience --effort overnight`.",
+        "which no run here has.",
         short=never_stopped.short,
         brief=brief.never_stopped,
         lead=never_stopped.lead,
