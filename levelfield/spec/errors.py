@@ -64,8 +64,7 @@ def check_literals(value: object) -> None:
     for name, given in [*getattr(value, "__dict__", {}).items()]:
         object.__setattr__(value, name, plain(given))
     for name, allowed in _choices(kind):
-        given = getattr(value, name)
-        if given not in allowed:
+        if (given := getattr(value, name)) not in allowed:
             known = [each for each in allowed if isinstance(each, str)]
             raise UserError(f"{kind.__name__} has no {name}={given!r}: {closest(str(given), known)}")
 

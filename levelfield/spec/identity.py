@@ -109,11 +109,7 @@ def _foreign(kind: type) -> bool:
 
 
 def digest(value: Any) -> str:
-    """Returns the SHA-256 of the canonical description of all that is part of the identity, in hexadecimal.
-
-    A number counts as it is written: values that differ in 20 and 20.0 alone are equal and have different digests, so
-    write each number as the runs before have it.
-    """
+    """Returns the SHA-256 of all that is part of the identity, in hexadecimal. Of equal numbers 20 and 20.0 differ."""
     text = json.dumps(describe(value, identity=True), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -36,8 +36,8 @@ FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tent
 class LengthScores:
     """Scores by length, depth and haystack. trained: the training length; 0 where no length is known.
 
-    guess: the score of one who guesses as well as can be at a length, in a haystack, 0 to 1; None where chance and the
-    label prior are as good everywhere."""
+    guess: the score of one who guesses as well as can be at a length, in a haystack, or in all where it is "", 0 to 1;
+    None where chance and the label prior are as good everywhere."""
 
     table: Table
     trained: int
@@ -82,8 +82,7 @@ class LengthScores:
         floor = self.table.floor(self.table.tasks[0])
         if self.guess is None:
             return floor
-        ends = [end] if end else self.haystacks
-        return max(floor, 100 * sum(self.guess(length, _name(each)) for each in ends) / len(ends))
+        return max(floor, 100 * self.guess(length, _name(end)))
 
     def corrected(self, parts: Sequence[tuple[float, int, str, Seeds]]) -> Contrast:
         """Returns a sum of scores corrected for guessing. parts: weight, length, haystack and score of each."""

@@ -12,6 +12,7 @@ A ninth arm is rotary attention whose training draws its positions at random fro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
@@ -45,7 +46,11 @@ def length_scores(rows: Sequence[Row]) -> LengthScores:
     known: list[Effort] = [effort for effort in needles.SIZES if any(row.get("effort") == effort for row in rows)]
     task = efforts.generated(NAME, known[0] if known else "minutes")
     assert isinstance(task, Needle)
-    return LengthScores.of(rows, lambda length, haystack: task.at_length(length).keyless(haystack))
+
+    def guess(length: int, haystack: str) -> float:
+        return fmean(task.at_length(length).keyless(name) for name in ([haystack] if haystack else task.formats))
+
+    return LengthScores.of(rows, guess)
 
 
 def verdict(rows: Sequence[Row]) -> str:

@@ -139,7 +139,7 @@ def asked(model: str, at: str, value: float, seed: int = 0) -> Row:
     return base | Row(at=at, value=value, seed=seed)
 
 
-CURVES = {"falls": (0.9, 0.95, 0.2, 0.1), "holds": (1.0, 1.0, 0.9, 0.6), "never": (0.1, 0.1, 0.1, 0.1)}
+CURVES = {"falls": (0.9, 0.95, 0.2, 0.1), "holds": (1.0, 1.0, 0.95, 0.9), "never": (0.1, 0.1, 0.1, 0.1)}
 
 
 def curves(seeds: int) -> list[Row]:

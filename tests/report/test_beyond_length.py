@@ -106,10 +106,10 @@ def test_a_haystack_is_still_easier_where_the_easy_one_far_out_is_above_the_hard
 def test_a_fall_is_that_of_the_gain_over_guessing_in_each_haystack() -> None:
     """90 % and then 70 %: where guessing has 60 %, less than half of the gain over it is left, and more where 10 %."""
     made = rows({}, {"essay": 0.0, "pairs": 0.0}, fall=20.0)
-    guess = {"essay": 0.6, "pairs": 0.1}
+    guess = {"essay": 0.6, "pairs": 0.1, "": 0.35}
     asked = LengthScores.of(made, lambda length, haystack: guess[haystack])
     assert asked.floor(64, ",format=essay") == pytest.approx(60) and asked.floor(64, "") == pytest.approx(35)
-    essay, pairs = (asked.falls(64, f",format={name}")["m"] for name in guess)
+    essay, pairs = (asked.falls(64, f",format={name}")["m"] for name in ("essay", "pairs"))
     assert essay.value - essay.against == pytest.approx((0.5 * (90.2 - 60) - (70.2 - 60)) / 0.4)
     assert pairs.value - pairs.against == pytest.approx((0.5 * (90.2 - 10) - (70.2 - 10)) / 0.9)
     assert decided(judged(falls(asked)))["more than half is lost at 2 times the length (m)"] == 1
@@ -124,7 +124,7 @@ def test_haystacks_are_compared_by_what_is_above_guessing_in_each() -> None:
             row["value"] = row.get("value", 0.0) - 0.3
     plain, corrected = (
         judged(haystacks(LengthScores.of(made, guess)))[0]
-        for guess in (None, lambda length, haystack: {"essay": 0.53, "pairs": 0.1}[haystack])
+        for guess in (None, lambda length, haystack: {"essay": 0.53, "pairs": 0.1, "": 0.3}[haystack])
     )
     assert (plain.decided, corrected.decided) == (1, -1)
 

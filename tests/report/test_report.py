@@ -341,7 +341,7 @@ def test_the_documented_snippet_reports_on_run_directories(tmp_path: Path, monke
         write_rows(where / "log.jsonl", results.curves[run])
         write_json(where / store.DONE, {})
     page = (ROOT / "docs" / "report.md").read_text()
-    (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    snippet, *_ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"study": replace(study, views=(ReportView("slices", "Slices"),))}
     exec(compile(snippet, "docs/report.md", "exec"), names)
