@@ -119,6 +119,10 @@ def longer(found: Answer) -> Iterator[str]:
     yield f"`{found.effort}` that are done ({found.hours:.1f} core-hours)."
     if lacking:
         yield f"Some models have not been run with all of their {few} seeds at {', '.join(lacking)}."
+    ranges = {apart for _, apart in _scores(found.results)}
+    models = {model for model, _ in _scores(found.results)}
+    if len(_scores(found.results)) < len(ranges) * len(models):
+        yield "A dash was not run, so that a reach before it may be longer."
     yield ""
     yield from _rows(found.results)
     yield f"![{ALT}, at longer ranges](figures/{LONGER})\n"
@@ -143,9 +147,8 @@ def _rows(results: Results) -> Iterator[str]:
             said = _cell(by_range.get(apart, ()), steps.get((model, apart), 0.0))
             cells.append(f"*{said}*" if seen.get(model, math.inf) <= apart else said)
         longest = reach_verdict.reach(by_range)
-        further = (
-            [median(certified_ranges.percents(asked[model][longest][n * longest])) for n in (2, 4)] if longest else []
-        )
+        beyond = [asked[model][longest].get(n * longest) for n in (2, 4)] if longest else []
+        further = [median(certified_ranges.percents(scored)) for scored in beyond if scored]
         ends = f"{longest:,}" if longest else "none", ", ".join(f"{value:.1f}" for value in further) or "–"
         yield f"| {named(model)} | {seen.get(model, 'all')} | {' | '.join((*cells, *ends))} |"
     yield ""
