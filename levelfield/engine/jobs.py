@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +27,10 @@ from levelfield.spec.memory import reason
 
 LOSSES = 3  # of workers in a unit of which nothing more was saved meanwhile, after which it has failed
 NO_PROGRESS = "with nothing saved in between"
-_SPARED: ContextVar[Callable[[Path], bool]] = ContextVar("spared", default=lambda where: False)
 KINDS = {"runs": "training", "questions": "questions"}  # modules beside this one, each with a `Job` of its own
+
+
+Spared = Callable[[Path], bool]
 
 
 class Units(Protocol):
@@ -45,8 +46,12 @@ class Units(Protocol):
         """Tells whether nothing is left to do of a unit."""
         ...
 
-    def attempt(self, unit: str) -> tuple[str, str]:
-        """Does a unit, if it is free, and returns the outcome and why."""
+    def attempt(self, unit: str, spared: Spared | None = None) -> tuple[str, str]:
+        """Does a unit, if it is free, and returns the outcome and why.
+
+        spared: says of a unit's folder whether it is to be left alone, once it has been claimed: a look before the
+        claim may come too early.
+        """
         ...
 
 
@@ -134,27 +139,14 @@ def failure(error: Exception) -> str:
     return f"{reason(error)}\n{detail}"
 
 
-@contextmanager
-def sparing(failed: Callable[[Path], bool]) -> Iterator[None]:
-    """Has `attempt` leave alone, in this thread, those units of which `failed` is true once they have been claimed.
-
-    failed: says of a unit's folder whether it has failed for good. A look at it before the claim may come too early.
-    """
-    before = _SPARED.set(failed)
-    try:
-        yield
-    finally:
-        _SPARED.reset(before)
-
-
-def attempt(where: Path, execute: Callable[[Lease], None]) -> tuple[str, str]:
+def attempt(where: Path, execute: Callable[[Lease], None], spared: Spared | None = None) -> tuple[str, str]:
     """Executes the unit of a folder, if it is free, and returns the outcome and why, as `Units.attempt` does.
 
     Whatever it raises is kept in the folder, unless another process has taken the unit over.
     """
     try:
         with claim(where) as mine:
-            if mine is None or _SPARED.get()(where):
+            if mine is None or (spared is not None and spared(where)):
                 return "busy", ""
             with disk_errors(where):
                 (where / store.ERROR).unlink(missing_ok=True)

@@ -212,8 +212,7 @@ def work(path: Path) -> str:
             if claims.losses(where, since[unit]) >= LOSSES:
                 jobs.give_up(where, f"The run failed: its worker was lost {LOSSES} times {jobs.NO_PROGRESS}.\n")
                 continue
-            with jobs.sparing(partial(failed, since=since[unit])):
-                outcome, why = units.attempt(unit)
+            outcome, why = units.attempt(unit, spared=partial(failed, since=since[unit]))
             if claims.stopping():
                 return "it was asked to stop"
             if outcome == "failed" and not failed(where, since[unit]):  # not even that could be written

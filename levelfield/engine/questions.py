@@ -189,8 +189,8 @@ class Copy:
     def finished(self, unit: str) -> bool:
         return self.job.finished(unit)
 
-    def attempt(self, unit: str) -> tuple[str, str]:
-        return jobs.attempt(self.job.out / unit, lambda mine: self._answer(unit, mine))
+    def attempt(self, unit: str, spared: jobs.Spared | None = None) -> tuple[str, str]:
+        return jobs.attempt(self.job.out / unit, lambda mine: self._answer(unit, mine), spared)
 
     def _answer(self, unit: str, mine: Lease) -> None:
         """Asks what is left of a block. Raises Stopped where this process is to end, and Lost."""

@@ -213,11 +213,11 @@ class Runs:
         where = self.job.out / unit
         return store.complete(where) and all(store.probe_file(where, p).exists() for p in self.probes[unit])
 
-    def attempt(self, unit: str) -> tuple[str, str]:
-        return attempt(self.runs[unit], self.job, self.probes[unit])
+    def attempt(self, unit: str, spared: jobs.Spared | None = None) -> tuple[str, str]:
+        return attempt(self.runs[unit], self.job, self.probes[unit], spared)
 
 
-def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
+def attempt(run: Run, job: Job, probes: Sequence[Probe], spared: jobs.Spared | None = None) -> tuple[str, str]:
     """Executes one run, if it is free, and returns the outcome and why, as `jobs.attempt` does."""
     from levelfield.run import execute
 
@@ -229,4 +229,4 @@ def attempt(run: Run, job: Job, probes: Sequence[Probe]) -> tuple[str, str]:
         else:
             execute(run, where, job.data, job.device, probes, tested=not job.trial, claim=mine)
 
-    return jobs.attempt(where, train)
+    return jobs.attempt(where, train, spared)
