@@ -131,8 +131,8 @@ def cases() -> Iterator[Case]:
     yield Case("miralles2025_enriched", "all arms equal", level, findings(miralles2025_enriched))
     half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
     places = [
-        (f"length={n}{h}", _found(n, h, share))
-        for n, share in ((16, FOUND), (32, FOUND), (64, FOUND * _huang2024_beyond.CLIFF), (512, FOUND / 2))
+        (f"length={n}{h}", _found(n, h, share * FOUND))
+        for n, share in ((16, 1.0), (32, 1.0), (64, _huang2024_beyond.CLIFF), (512, _huang2024_beyond.CLIFF))
         for h in _HAYSTACKS
     ]
     places += [(f"length={32 * huang2024_small.FAR},remedy={name}", half) for name in _REMEDIES]

@@ -376,19 +376,23 @@ def _parsed(path: Path, text: str, advice: str = "", made: Callable[[dict[str, A
         raise UserError(f"{path} is damaged ({error}): {advice or remedy(path.parent)}.") from error
 
 
-NAME = re.compile(r"[\w.+-]{1,60}")  # three of them make a folder's name
+LONGEST_NAME = 60  # bytes; three names make that of a folder
+NAME = re.compile(r"[\w.+-]+")
 
 
 def check_name(kind: str, name: str) -> None:
     """Raises UserError for a name that cannot be part of a folder's name."""
-    if not NAME.fullmatch(name) or len(name.encode()) > 60:
-        shown = name if len(name) <= 60 else f"{name[:57]}..."
-        raise UserError(f"The {kind} name {shown!r} cannot name a folder: take 1 to 60 letters, digits, . _ + -")
+    if not NAME.fullmatch(name) or len(name.encode()) > LONGEST_NAME:
+        shown = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+        allowed = f"1 to {LONGEST_NAME} letters, digits, . _ + -"
+        raise UserError(f"The {kind} name {shown!r} cannot name a folder: take {allowed}")
 
 
 def with_suffix(name: str, suffix: str) -> str:
     """Returns a name with a suffix. One that `check_name` would find too long ends in a hash instead, by which it is
     told from others."""
     whole = f"{name}{suffix}".encode()
+    if len(whole) <= LONGEST_NAME:
+        return f"{name}{suffix}"
     ending = f"-{hashlib.sha256(whole).hexdigest()[:8]}"
-    return (whole if len(whole) <= 60 else whole[: 60 - len(ending)] + ending.encode()).decode(errors="ignore")
+    return whole[: LONGEST_NAME - len(ending)].decode(errors="ignore") + ending

@@ -4,10 +4,9 @@
     h[0] = i[0] u[0],    h[t] = a[t] h[t - 1] + sqrt(1 - a[t]^2) (i[t] u[t]),    out = W_o (gelu(W_y x) h)
 
 The layer is that of De et al. (2024), sections 2.3 and 2.4; the first step enters with weight one, as in the released
-code. W_a and W_i are block-diagonal, a block for each head. A
-step that closes the gate r keeps its state whole and takes in nothing; the root keeps the size of the states. Huang
-(2024) runs RecurrentGemma-2B, in which two of three layers are this block and the third is attention to a window of
-2,048 steps.
+code. W_a and W_i are block-diagonal, a block for each head. A step that closes the gate r keeps its state whole and
+takes in nothing; the root keeps the size of the states. Huang (2024) runs RecurrentGemma-2B, in which two of three
+layers are this block and the third is attention to a window of 2,048 steps.
 
     RGLRU(heads=4)
     RGLRU(heads=10)            # at width 2560, RecurrentGemma-2B's: its weights load by name

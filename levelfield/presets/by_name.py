@@ -90,14 +90,14 @@ def _task(name: str) -> Task:
     if named.is_named(name):
         return values.value(name, Task)
     kind = without_settings(name)
-    if kind not in tasks.names() and Path(name).exists() and own_files.is_data(name):
+    if kind in tasks.names():
+        return _with_settings(tasks.find(kind), name, "task")
+    if Path(name).exists() and own_files.is_data(name):
         raise UserError(
             f"{name} is a file of data: say what its columns are, by --own {name} --text COLUMN --label COLUMN, "
             f"or in Python by levelfield.OwnData({name!r}, text=..., label=...)."
         )
-    if kind not in tasks.names():
-        return _plugged("tasks", name, _user_task, tasks.names())
-    return _with_settings(tasks.find(kind), name, "task")
+    return _plugged("tasks", name, _user_task, tasks.names())
 
 
 def without_settings(name: str) -> str:

@@ -27,7 +27,7 @@ CLIFF = 0.5  # of what a model is above guessing at the training length, lost be
 MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
 TWICE = 2  # the multiple of the training length that huang2024's claim is asked at
 FALL = "more than half is lost at {} times the length ({})"  # the name of a question: multiple, model
-STILL_EASIER = "a {} beyond the training length is easier than another at it ({})"  # haystack or layout, model
+EASIER = "a {} beyond the training length is easier than another at it ({})"  # haystack or layout, model
 K = TypeVar("K", bound=Hashable)
 FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
 
@@ -231,7 +231,7 @@ def haystacks(asked: LengthScores, word: str = "haystack") -> dict[str, Claim]:
         pair: together({model: mine.above(*pair) for model, mine in read.items()}) for pair in permutations(ends, 2)
     }
     return {
-        STILL_EASIER.format(word, model): _compared(
+        EASIER.format(word, model): _compared(
             f"{model} {_names(asked)}", read[model], {pair: above[model] for pair, above in apart.items()}
         )
         if model in read
