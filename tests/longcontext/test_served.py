@@ -320,13 +320,16 @@ def test_what_is_generated_ahead_comes_in_order_and_its_errors_arrive() -> None:
         for number in numbers:
             found += [] if number is None else [number]
     assert found == list(range(5))
-    before = threading.active_count()
-    with Ahead(count()) as endless:
+    at_work = []
+
+    def endless_items() -> Iterator[int]:
+        at_work.append(threading.current_thread())
+        yield from count()
+
+    with Ahead(endless_items()) as endless:
         assert next(number for number in endless if number is not None) == 0
-    until = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert threading.active_count() == before, "the thread ends when nobody reads"
+    at_work[0].join(timeout=5)
+    assert not at_work[0].is_alive(), "the thread ends when nobody reads"
 
 
 def test_answers_are_stored_while_the_next_questions_are_made(server: ModelServer, tmp_path: Path) -> None:

@@ -281,13 +281,14 @@ def test_real_pairs_are_read_as_the_csv_module_reads_them(test_data: Path) -> No
     folder = test_data / "acl_citation_pairs"
     task = Retrieval(length=3000, train=300, val=298, test=294)
     splits = task.build(folder)
-    csv.field_size_limit(1 << 24)
+    before = csv.field_size_limit(1 << 24)
     for split, name in files.NAMES.items():
         with lzma.open(folder / f"{name}.xz", "rt", encoding="utf8", newline="\n") as file:
             table = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             rows = list(itertools.islice(table, len(splits[split])))
         wanted = [(a.encode()[:3000], b.encode()[:3000], int(float(y))) for y, _, _, a, b in rows]
         assert read(splits[split]) == wanted
+    csv.field_size_limit(before)
     assert [Counter(splits[split].y.tolist()) for split in ("val", "test")] == [{0: 149, 1: 149}, {0: 147, 1: 147}]
 
 
