@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -47,6 +48,7 @@ from levelfield.studies import (
     demo,
     every_task,
     huang2024_counting,
+    huang2024_longer,
     huang2024_small,
     miralles2025_enriched,
     miralles2025_small,
@@ -144,6 +146,8 @@ def cases() -> Iterator[Case]:
     yield Case(
         "huang2024_counting", "half is lost, layout at its margin", counted, findings(huang2024_counting), paired=True
     )
+    on = tuple(Cell("needle", f"model{i}", p, v, at) for i in range(3) for p, at, v in _went_on())
+    yield Case("huang2024_longer", "half is given back, half is lost beyond", on, findings(huang2024_longer))
 
 
 def _fallen(rows: Sequence[Row]) -> list[int]:
@@ -174,6 +178,18 @@ def _found(length: int, haystack: str, share: float) -> float:
     """Returns the percent that is found by who has come so far from guessing to all right in a haystack."""
     floor = max(GUESS, 100 * NEEDLE.at_length(length).keyless(haystack.partition("=")[2] or "pairs"))
     return floor + share * (100 - floor)
+
+
+def _went_on() -> Iterator[tuple[str, str, float]]:
+    """Yields places where training at the longer length brings just half of what is lost there, and just half of that
+    is left beyond it."""
+    near, far = 0.9, 0.3
+    back = huang2024_longer.CLIFF * (near + far)
+    shares = {"scratch": {16: near, 32: near, 64: near, 128: far}}
+    shares["extended"] = dict.fromkeys((32, 64, 128), back) | dict.fromkeys((256, 2_048), back / 2)
+    for protocol, lengths in shares.items():
+        for (length, share), end in product(lengths.items(), _HAYSTACKS):
+            yield protocol, f"length={length}{end}", _found(length, end, share)
 
 
 def _counted() -> Iterator[tuple[str, float]]:

@@ -4,11 +4,12 @@
     spt_masked(pretrain, finetune, ratio)    denoise the task's own training inputs, then fine-tune (amos2025)
     spt_causal(pretrain, finetune)           predict the next step of them, then fine-tune
     enriched(recipe, augment=..., denoise=...)   one phase on enriched data or loss (miralles2025)
+    extended(recipe, longer, length)         labels only, on short sequences and then on those of the task's own length
     pretrained(path)                         evaluate as given
     finetuned(foreign, recipe)               labels only, from weights that others trained (amos2025's Pythia)
     matched(protocol, budget, shares)        the same phases within one total budget
 
-A second phase keeps the trunk and replaces the head.
+A second phase keeps the trunk and replaces the head; that of `extended` keeps both.
 """
 
 from __future__ import annotations
@@ -77,6 +78,15 @@ def enriched(
     label = objective or Classify()
     total = Sum((label, denoise)) if denoise else label
     return Protocol("enriched", (Phase(total, recipe, augment=augment),))
+
+
+def extended(recipe: Recipe, longer: Recipe, length: int, objective: Trainable | None = None) -> Protocol:
+    """Labels only, first on shorter sequences and then, with all weights kept, on those of the task's own length.
+
+    recipe, longer: of the two phases. length: that of the shorter sequences, in steps.
+    """
+    label = objective or Classify()
+    return Protocol("extended", (Phase(label, recipe, length=length), Phase(label, longer, start="whole")))
 
 
 def pretrained(weights: Path, phases: Sequence[Phase] = ()) -> Protocol:
@@ -161,6 +171,7 @@ DESCRIPTIONS = {
     "spt_masked": "denoise the task's own training inputs, then fine-tune (amos2025)",
     "spt_causal": "predict the next step of the task's own training inputs, then fine-tune (amos2025)",
     "enriched": "one phase with augmented inputs, extra sets or a summed denoising loss (miralles2025)",
+    "extended": "labels only, on short sequences first and then on those of the task's own length",
     "finetune": "labels only, from a checkpoint that others trained on other data (amos2025)",
     "pretrained": "evaluate given weights, or fine-tune them",
 }

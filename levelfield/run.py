@@ -82,11 +82,11 @@ def check(run: Run) -> None:
         raise UserError(f"{run.task.name} has no pairs of documents: leave pair='concat'.")
     for mixer in run.model.mixers:
         mixer.check_direction(run.model.causal)
-    bound = run.model.max_length
-    if bound is not None and bound < run.task.max_length:
+    bound, longest = run.model.max_length, max(task.max_length for task in (run.task, *run.trained_on))
+    if bound is not None and bound < longest:
         raise UserError(
-            f"{run.model.label} takes {bound} steps but {run.task.name} has up to {run.task.max_length}: choose a "
-            "shorter task, or raise its max_length."
+            f"{run.model.label} takes {bound} steps but {run.task.name} has up to {longest}: choose a shorter task, or "
+            "raise its max_length."
         )
     check_model(run.numerics, run.model)
     for number, phase in enumerate(run.protocol.phases):
@@ -94,8 +94,10 @@ def check(run: Run) -> None:
         if phase.recipe.batch % (parts := run.numerics.parts):
             names = " times ".join(name for name in ("accumulate", "nproc") if name in run.numerics.changes)
             raise UserError(f"A batch of {phase.recipe.batch} has no {parts} equal parts: let {names} divide it.")
-        if phase.start == "previous" and number == 0 and not (run.protocol.weights or run.protocol.foreign):
+        if phase.start != "fresh" and number == 0 and not (run.protocol.weights or run.protocol.foreign):
             raise UserError("The first phase starts from nothing: use start='fresh', or give the protocol weights.")
+        if phase.start == "whole" and number and phases[number - 1].objective != phase.objective:
+            raise UserError("A phase of another objective has other heads: use start='previous'.")
         if phase.augment and run.task.augmentation is None:
             raise UserError(f"Task {run.task.name} has no augmentation; choose a protocol without it.")
 
@@ -239,7 +241,7 @@ class _Execution:
         for number in range(saved.phase if saved else 0, len(self.run.protocol.phases)):
             resume = saved if saved and saved.phase == number else None
             previous = weights if resume is None else None
-            weights, cost = self._train_phase(number, splits, previous, resume, costs)
+            weights, cost = self._train_phase(number, self._of_phase(number, splits), previous, resume, costs)
             costs.append(cost)
         net, objective = self._final_net(weights)
         scores = self._test(net, objective, splits)
@@ -247,6 +249,11 @@ class _Execution:
             rows = self._rows(objective, splits, scores, costs)
             self._write(net, rows, scores.get("test"), costs, self.claim)
             self._clean()
+
+    def _of_phase(self, number: int, splits: Splits) -> Splits:
+        """Returns what a phase trains on. splits: those of the run's own task."""
+        task = self.run.trained_on[number]
+        return splits if task == self.run.task else prepared.load(task, self.data_root)
 
     def _train_phase(
         self,
@@ -263,17 +270,18 @@ class _Execution:
         """
         phase = self.run.protocol.phases[number]
         objective, seed = trainable(phase), derive_seed(self.run.seed, "phase", number)
+        task = self.run.trained_on[number]
         net = build_net(self.run, objective)
-        if previous is not None and phase.start == "previous":
-            net.load_trunk(previous)
+        if previous is not None and phase.start != "fresh":
+            (net.load_whole if phase.start == "whole" else net.load_trunk)(previous)
         examples = splits["train"].subset(phase.fraction)
-        counted, how = flops.Costs.of(net, examples.lengths, objective, self.run.task), self.run.numerics
+        counted, how = flops.Costs.of(net, examples.lengths, objective, task), self.run.numerics
         self.notes += [counted.uncounted] if counted.uncounted and counted.uncounted not in self.notes else []
         meter = Meter(counted, examples, phase.recipe, seed, how)
         rank = self.group.rank(net.to(self.device), objective, self.run.task.input)
         split, held_out = SplitOnDevice(examples, self.device), SplitOnDevice(splits["val"], self.device)
         state = State(net, make_optimizer(net, phase.recipe, net.rules()), best=copied(net))
-        plan = resolve(phase, self.run.task, meter.batches, split.mean_length, meter.per_step.dispatched)
+        plan = resolve(phase, task, meter.batches, split.mean_length, meter.per_step.dispatched)
         held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
         fetch_every = FETCH_EVERY if held else 1
         plan = replace(plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank)

@@ -86,12 +86,13 @@ def oversized(runs: Sequence[Run], root: Path) -> Iterator[str]:
 
 
 def sequences(run: Run, root: Path, each: float) -> float | None:
-    """Counts training examples of all phases, repeats included; None where that depends on data that is missing.
+    """Counts training examples of all phases, repeats included, each of a phase at another length in proportion to it;
+    None where that depends on data that is missing.
 
     each: FLOPs of an example.
     """
     total, known = 0.0, train_examples(run.task, root)
-    for phase in run.protocol.phases:
+    for phase, task in zip(run.protocol.phases, run.trained_on, strict=True):
         recipe = phase.recipe
         if recipe.budget.unit == "epochs" and known is None:
             return None
@@ -102,7 +103,7 @@ def sequences(run: Run, root: Path, each: float) -> float | None:
             tokens_per_example=run.task.max_length,
             flops_per_step=recipe.batch * each,
         )
-        total += steps * recipe.batch
+        total += steps * recipe.batch * task.max_length / run.task.max_length
     return total
 
 

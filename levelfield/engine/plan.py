@@ -127,17 +127,26 @@ def cost(run: Run, root: Path | None = None) -> ArmCost:
 
 def _cost(run: Run, root: Path | None) -> ArmCost:
     check(run)
-    train = None if root is None else prepared_train(run.task, root)
     phases = run.protocol.phases
     objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
-    again, known = run.numerics.recompute, root if train else None
-    counted = [_count(run.task, run.model, objective, known, again=again) for objective in objectives]
+    tasks = run.trained_on or (run.task,)
+    trains = [None if root is None else prepared_train(task, root) for task in tasks]
+    counted = [
+        _count(task, run.model, objective, root if train else None, again=run.numerics.recompute)
+        for task, objective, train in zip(tasks, objectives, trains, strict=True)
+    ]
     size, costs = counted[-1]
     if not phases:
         return ArmCost(size, (alone := costs.costs[-1].of(run.task.documents)), alone, None)
-    meters = [_meter(costs, phase, train, run) for phase, (_, costs) in zip(phases, counted, strict=True)]
+    meters = [
+        Meter(costs, example(task), replace(phase.recipe, bucketed=False), 0, run.numerics)
+        if train is None
+        else Meter(costs, train, phase.recipe, 0, run.numerics)
+        for (_, costs), task, phase, train in zip(counted, tasks, phases, trains, strict=True)
+    ]
     last = meters[-1].per_step
-    return ArmCost(size, last.dispatched / last.examples, last.useful / last.examples, _total(phases, meters, train))
+    total = _total(phases, meters, prepared=all(train is not None for train in trains))
+    return ArmCost(size, last.dispatched / last.examples, last.useful / last.examples, total)
 
 
 @cache
@@ -166,14 +175,8 @@ def count(task: Task, model: Model, objective: Trainable, lengths: np.ndarray, n
     return Counted(parameters(net)["parameters"], Costs.of(net, lengths, objective, task, COUNTED))
 
 
-def _meter(costs: Costs, phase: Phase, train: Examples | None, run: Run) -> Meter:
-    if train is None:
-        return Meter(costs, example(run.task), replace(phase.recipe, bucketed=False), 0, run.numerics)
-    return Meter(costs, train, phase.recipe, 0, run.numerics)
-
-
-def _total(phases: Sequence[Phase], meters: Sequence[Meter], train: Examples | None) -> float | None:
-    if train is None and any(phase.recipe.budget.unit in ("epochs", "tokens") for phase in phases):
+def _total(phases: Sequence[Phase], meters: Sequence[Meter], *, prepared: bool) -> float | None:
+    if not prepared and any(phase.recipe.budget.unit in ("epochs", "tokens") for phase in phases):
         return None
     total = 0.0
     for phase, meter in zip(phases, meters, strict=True):
@@ -196,6 +199,7 @@ def phases(run: Run) -> str:
         summed = objective.parts if isinstance(objective, Trainable) else ()
         key = " + ".join(part.key for part in summed) or type(objective).__name__.lower()
         part = f" on {phase.fraction:.0%} of the data" if phase.fraction < 1 else ""
+        part += f" on sequences of {phase.length:,} steps" if phase.length else ""
         parts.append(f"{key} {phase.recipe.budget}{' augmented' if phase.augment else ''}{part}")
     return ", then ".join(parts) or "as given"
 

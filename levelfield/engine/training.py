@@ -100,7 +100,8 @@ class Job:
     def prepare(self, units: Sequence[str]) -> None:
         """Prepares data, for their lock may not hold between machines."""
         _, runs = self.load()
-        for task in dict.fromkeys(run.task for run in runs if run.id in units):
+        mine = [run for run in runs if run.id in units]
+        for task in dict.fromkeys(task for run in mine for task in (run.task, *run.trained_on)):
             if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists():
                 prepared.load(task, self.data)
 

@@ -48,21 +48,21 @@ class Head:
 
 @dataclass(frozen=True)
 class Phase:
-    """An objective, a recipe, and where the weights start: fresh, or the previous phase's trunk under a new head."""
+    """An objective, a recipe, and where the weights start: fresh, from the previous phase's trunk under a new head, or
+    from the whole of it, where both have one objective. length: of its sequences, where not the task's own."""
 
     objective: Objective
     recipe: Recipe
-    start: Literal["fresh", "previous"] = "fresh"
+    start: Literal["fresh", "previous", "whole"] = "fresh"
     augment: bool = False
     # The share of the training split: the beginning of one stratified order for all seeds, so that subsets nest.
     fraction: float = field(default=1.0, metadata={"version": 2})
+    length: int | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         check_literals(self)
         if not 0 < self.fraction <= 1:
-            raise UserError(
-                f"A phase cannot train on fraction={self.fraction} of the data: give more than 0, at most 1."
-            )
+            raise UserError(f"A phase trains on more than 0 and at most 1 of the data, not on {self.fraction}.")
 
 
 @dataclass(frozen=True)

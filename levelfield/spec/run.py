@@ -26,6 +26,15 @@ class Run:
     def __post_init__(self) -> None:
         check_literals(self)
 
+    @property
+    def trained_on(self) -> tuple[Task, ...]:
+        """The task of each phase: the run's own, but where a phase has a length of its own.
+
+        Raises UserError where a task has one length alone.
+        """
+        lengths = [phase.length for phase in self.protocol.phases]
+        return tuple(self.task if length is None else self.task.at_length(length) for length in lengths)
+
     @cached_property
     def id(self) -> str:
         """Readable names, then ten hexadecimal digits of a hash over every field and version, and of files it reads.

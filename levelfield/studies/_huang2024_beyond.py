@@ -37,11 +37,12 @@ class LengthScores:
     """Scores by length, depth and haystack. trained: the training length; 0 where no length is known.
 
     guess: the score of one who guesses as well as can be at a length, in a haystack, or in all where it is "", 0 to 1;
-    None where chance and the label prior are as good everywhere."""
+    None where chance and the label prior are as good everywhere. protocol: of the runs that are asked."""
 
     table: Table
     trained: int
     guess: Callable[[int, str], float] | None = None
+    protocol: str = "scratch"
 
     @classmethod
     def of(cls, rows: Sequence[Row], guess: Callable[[int, str], float] | None = None) -> LengthScores:
@@ -52,7 +53,7 @@ class LengthScores:
 
     @property
     def models(self) -> list[str]:
-        return list(dict.fromkeys(key.model for key in self.table.cells))
+        return list(dict.fromkeys(key.model for key in self.table.cells if key.protocol == self.protocol))
 
     @property
     def farther(self) -> list[int]:
@@ -72,7 +73,7 @@ class LengthScores:
         return sorted(f",{end}" for end in ends if end.startswith("format=") and "," not in end) or [""]
 
     def key(self, model: str, length: int, end: str = "") -> Key:
-        return Key(next(iter(self.table.tasks), ""), model, "scratch", f"{length}{end}")
+        return Key(next(iter(self.table.tasks), ""), model, self.protocol, f"{length}{end}")
 
     def cell(self, model: str, length: int, end: str = "") -> Seeds | None:
         return self.table.cells.get(self.key(model, length, end))

@@ -8,9 +8,10 @@ The studies of needles and of counting share them, and the recipe but for the le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import fmean
 
 from levelfield.mixers.alibi import Alibi
 from levelfield.mixers.attention import Attention
@@ -21,13 +22,18 @@ from levelfield.mixers.rwkv6_channel import RWKV6Channel
 from levelfield.model import Network
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
+from levelfield.probes.depths import Depths
+from levelfield.probes.remedies import Remedies, helped
 from levelfield.protocols import scratch
 from levelfield.runs import ledger
-from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Recipe, Run, Task, Tokens
+from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Probe, Recipe, Row, Run, Task, Tokens
+from levelfield.studies._huang2024_beyond import LengthScores
+from levelfield.tasks.needle import Needle
 
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
 """The answers, and every next word. Most of these words cannot be known beforehand, hence the small weight."""
 
+NEEDLE = "needle"  # the task that their rates are chosen on
 REFERENCE = "rotary"  # the arm whose parameters the others are given
 FASTER = {"mamba2": 10**0.25, "griffin": 10**0.75, "rglru": 10**0.75}
 """What the rate of some arms is multiplied by at `overnight`: the best of four on validation, in 3,000 steps at this
@@ -145,6 +151,27 @@ def recipe(arm: str, effort: Effort) -> Recipe:
         return replace(shared, **{name: Duration(steps, "steps") for name, steps in shares.items()})
     tuned = replace(shared, lr=size.lr * FASTER.get(arm, 1.0), tuning_trials=TRIALS)
     return replace(tuned, patience_after=UNHURRIED, source="levelfield's own, best of four rates")
+
+
+def probes(run: Run) -> Sequence[Probe]:
+    """Scores by length, depth and haystack; where training ends by itself, at longer texts, and with remedies."""
+    if run.task.max_length < 32:
+        return (Depths((0.5, 1, 2), examples=60),)
+    if not run.protocol.phases[0].recipe.cuts:
+        return (Depths(),)
+    return (Depths((*Depths().factors, FARTHEST)), *([Remedies()] if helped(run.model) else []))
+
+
+def length_scores(rows: Sequence[Row]) -> LengthScores:
+    """Scores of needles, in which guessing is to name the commonest value of the text: it needs no key."""
+    known: list[Effort] = [effort for effort in SIZES if any(row.get("effort") == effort for row in rows)]
+    task = efforts.generated(NEEDLE, known[0] if known else "minutes")
+    assert isinstance(task, Needle)
+
+    def guess(length: int, haystack: str) -> float:
+        return fmean(task.at_length(length).keyless(name) for name in ([haystack] if haystack else task.formats))
+
+    return LengthScores.of(rows, guess)
 
 
 def parameters(effort: Effort, name: str) -> Mapping[str, int]:

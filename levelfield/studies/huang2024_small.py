@@ -12,51 +12,25 @@ A ninth arm is rotary attention whose training draws its positions at random fro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 
-from levelfield.presets import efforts
-from levelfield.probes.depths import Depths
-from levelfield.probes.remedies import Remedies, helped
 from levelfield.report.decisions import Contrast
 from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, capped, judged
-from levelfield.spec import UNTUNED, Effort, Probe, ReportView, Row, Run, Study
+from levelfield.spec import UNTUNED, Effort, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import LengthScores, brief, falls, farther, haystacks, middles, told_falls
-from levelfield.tasks.needle import Needle
 
-NAME = "needle"
 FAR = 4  # times the training length, where remedies are compared
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
-    return needles.runs(effort, NAME, needles.recipe, needles.SIZES[effort].seeds)
-
-
-def probes(run: Run) -> Sequence[Probe]:
-    if run.task.max_length < 32:
-        return (Depths((0.5, 1, 2), examples=60),)
-    if not run.protocol.phases[0].recipe.cuts:
-        return (Depths(),)
-    return (Depths((*Depths().factors, needles.FARTHEST)), *([Remedies()] if helped(run.model) else []))
-
-
-def length_scores(rows: Sequence[Row]) -> LengthScores:
-    """Scores, in which guessing is to name the commonest value of the text: it needs no key."""
-    known: list[Effort] = [effort for effort in needles.SIZES if any(row.get("effort") == effort for row in rows)]
-    task = efforts.generated(NAME, known[0] if known else "minutes")
-    assert isinstance(task, Needle)
-
-    def guess(length: int, haystack: str) -> float:
-        return fmean(task.at_length(length).keyless(name) for name in ([haystack] if haystack else task.formats))
-
-    return LengthScores.of(rows, guess)
+    return needles.runs(effort, needles.NEEDLE, needles.recipe, needles.SIZES[effort].seeds)
 
 
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and in which haystack from where on; whether the
     middle of a text is lost, and whether a haystack beyond the training length is easier than another at it."""
-    asked = length_scores(rows)
+    asked = needles.length_scores(rows)
     if not asked.learnt:
         return asked.unlearnt
     helped_by = f"Without training, at {FAR} times the length: {brief(found)}" if (found := remedies(rows)) else ""
@@ -73,19 +47,19 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def fallen(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing, at twice
     the training length and at the longest one asked."""
-    return judged(falls(length_scores(rows)))
+    return judged(falls(needles.length_scores(rows)))
 
 
 def places(rows: Sequence[Row]) -> list[Finding]:
     """Finds who loses the middle of a text, and whose easy haystack beyond the training length is above a hard one."""
-    asked = length_scores(rows)
+    asked = needles.length_scores(rows)
     middle = judged(middles(asked, beyond=False)) + judged(middles(asked, beyond=True))
     return middle + judged(haystacks(asked))
 
 
 def remedies(rows: Sequence[Row]) -> list[Finding]:
     """Finds which remedies let the same weights find more, FAR times the training length; none where none was tried."""
-    found = [*_remedied(length_scores(rows))]
+    found = [*_remedied(needles.length_scores(rows))]
     gains = alike([gain for _, gain, _ in found])
     return judged({subject: Claim(gain, facts) for (subject, _, facts), gain in zip(found, gains, strict=True)})
 
@@ -121,7 +95,7 @@ study = Study(
         ReportView("compare", "At the training length, one needle asked"),
         ReportView("training", "Learning curves"),
     ),
-    probes=probes,
+    probes=needles.probes,
     verdict=verdict,
     deviations=(
         needles.MADE_UP,

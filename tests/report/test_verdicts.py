@@ -29,6 +29,7 @@ from levelfield.studies import (
     demo,
     every_task,
     huang2024_counting,
+    huang2024_longer,
     huang2024_small,
     miralles2025_enriched,
     miralles2025_small,
@@ -138,7 +139,7 @@ def test_every_study_with_a_verdict_is_fed() -> None:
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
     small_tasks = amos2025_arms, amos2025_labels, amos2025_patience, amos2025_small, amos2025_starts
     small_tasks += miralles2025_enriched, miralles2025_small
-    others = (huang2024_counting, huang2024_small, demo, every_task, precision, reach)
+    others = (huang2024_counting, huang2024_longer, huang2024_small, demo, every_task, precision, reach)
     own = {study.study.name for study in (*small_tasks, *others)} | {"state_tracking"}
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged
