@@ -207,7 +207,7 @@ def test_a_driver_that_is_started_again_starts_what_is_missing_beside_those_that
     alone: list[bool] = []
 
     def lives() -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 100
         while not all(map(store.complete, where)) and time.monotonic() < until:
             time.sleep(0.05)
         alone.append(time.monotonic() >= until)
