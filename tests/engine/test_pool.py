@@ -114,7 +114,7 @@ def test_a_command_that_is_refused_leaves_no_record_of_its_runs(stage: Stage, mo
 
 
 def test_a_worker_that_is_asked_to_stop_saves_and_the_next_one_ends_with_the_same_bytes(stage: Stage) -> None:
-    toys.write(stage.path, runs=1, steps=40, pause=0.01)
+    toys.write(stage.path, runs=1, steps=40, pause=0.05)
     cluster = Threads(in_turn=True)
     where = stage.where(0)  # read here: two threads cannot parse a file at once in Python 3.11
 
