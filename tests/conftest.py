@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; several test processes share the cores
+# Before torch is imported, and whatever the environment says: the last digits of sums depend on the number of threads,
+# and several test processes share the cores.
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
