@@ -1,14 +1,70 @@
-"""What all tests share: one thread each, and where real data lies."""
+"""What all tests share: one thread each, draws and a process that do not depend on the tests before, real data."""
 
 from __future__ import annotations
 
+import csv
 import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; several test processes share the cores
+# Before torch is imported, and whatever the environment says: the last digits of sums depend on the number of threads,
+# and several test processes share the cores.
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+def of_process() -> dict[str, Any]:
+    """What a test could leave changed for those after it in the same process. Whoever has torch has it imported."""
+    found: dict[str, Any] = {f"signal {number}": signal.getsignal(number) for number in signal.valid_signals()}
+    found |= {"folder": Path.cwd(), "limit of csv": csv.field_size_limit(), "sys.path": list(sys.path)}
+    found |= {"format of warnings": warnings.formatwarning}
+    found |= {f"variable {name}": value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
+    if (torch := sys.modules.get("torch")) is not None:
+        found |= {
+            "torch's dtype": torch.get_default_dtype(),
+            "torch's device": torch.get_default_device(),
+            "torch's threads": torch.get_num_threads(),
+            "torch's gradients": torch.is_grad_enabled(),
+            "torch's determinism": torch.are_deterministic_algorithms_enabled(),
+            "torch's precision of products": torch.get_float32_matmul_precision(),
+        }
+    return found
+
+
+OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_")  # variables that pytest and torch set for themselves
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test changes of its process is as before at its end; else that test fails, and not one after it.
+
+    Packages of others, beside which only tests marked `peers` run, change what they like.
+    """
+    before = of_process()
+    yield
+    if request.node.get_closest_marker("peers"):
+        return
+    after = of_process()
+    changed = {name: (was, after.get(name)) for name, was in before.items() if after.get(name) != was}
+    changed |= {name: (None, now) for name, now in after.items() if name not in before and name.startswith("variable")}
+    assert changed == {}, "what was before the test, and after it"
+
+
+@pytest.fixture(autouse=True)
+def draws() -> Iterator[None]:
+    """What a test draws from torch's own generator is the same in any order of tests."""
+    if (torch := sys.modules.get("torch")) is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
 
 
 @pytest.fixture(scope="session")

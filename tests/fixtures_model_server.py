@@ -35,9 +35,10 @@ Fault = Literal[
     "500",
     "503",
     "page",  # of a gateway, with the status of success
-    "late",  # after the client's time-out
+    "late",  # only once the client has asked again
+    "held",  # only once the test lets it go
     "slow",  # a little later than others
-    "trickle",  # a whole answer, a byte at a time
+    "trickle",  # a byte at a time, and never whole
     "endless",
     "wrong counts",
     "no counts",
@@ -55,7 +56,6 @@ MANNERS: tuple[Fault, ...] = (
     "503",
     "slow",
 )
-LATE_S = 1.0
 TRICKLE_S = 0.02
 
 
@@ -106,6 +106,7 @@ class ModelServer:
     began: float = 0.0
     number: Iterator[int] = field(default_factory=count)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    let_go: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
@@ -195,8 +196,12 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "page":
             self._send_raw(Raw(b"<html>gateway</html>"))
             return
-        if fault in ("late", "slow"):
-            time.sleep(LATE_S if fault == "late" else 0.02)
+        while fault == "late" and server.asked.count(body) < 2:
+            time.sleep(0.01)
+        if fault == "slow":
+            time.sleep(0.02)
+        if fault == "held":
+            server.let_go.wait()
         self._send_whole(fault, self._reply(fault, body), prompt_of(body))
 
     def _refusal(self, body: dict[str, Any]) -> tuple[dict[str, Any], int] | None:
@@ -254,13 +259,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"{len(data):x}\r\n".encode() + data[: len(data) // 2])
             self.close_connection = True
             return
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(1 << 30 if fault == "trickle" else len(data)))
         self.end_headers()
-        for byte in data if fault == "trickle" else ():
-            self.wfile.write(bytes([byte]))
+        while fault == "trickle":  # until the client has enough of it
+            self.wfile.write(b" ")
             time.sleep(TRICKLE_S)
-        if fault != "trickle":
-            self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+        self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
         if fault == "cut":
             self.close_connection = True
         elif fault not in ("half", "empty", "no text", "given up", "late"):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from repository import ROOT
+from repository import ROOT, script
 
 from levelfield import published
 
@@ -79,7 +76,7 @@ def test_the_glossary_has_at_most_forty_words_each_with_its_type() -> None:
 
 
 def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
-    architecture = _script("architecture")
+    architecture = script("architecture")
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert architecture.filled(page) == page, "run python docs/architecture.py"
     graph = architecture.imports()
@@ -91,14 +88,14 @@ def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
 
 
 def test_the_page_on_coverage_is_what_the_command_writes() -> None:
-    coverage = _script("printed_cells")
+    coverage = script("printed_cells")
     page = (ROOT / "docs" / "coverage.md").read_text()
     assert coverage.page(coverage.shipped()) == page, "run python docs/printed_cells.py"
 
 
 def test_every_printed_cell_is_covered_or_named_as_missing() -> None:
     """Without the study that answers to a table its measured cells have no run, and the page says so."""
-    coverage = _script("printed_cells")
+    coverage = script("printed_cells")
     studies = coverage.shipped()
     found = coverage.cells(studies)
     assert [cell.row for cell in found] == published.rows()
@@ -112,17 +109,6 @@ def test_every_printed_cell_is_covered_or_named_as_missing() -> None:
         assert coverage.counts([c for c in coverage.cells(fewer) if c.table == table])[1:] == (measured, 0)
     lines = coverage.page(fewer).splitlines()
     assert sum(line.endswith("bidmc_rr, bidmc_spo2: no study contains this run |") for line in lines) == 4
-
-
-def _script(name: str) -> ModuleType:
-    """Loads a script of docs/ as a module; its name there is its own, as numba imports a package called coverage."""
-    own = f"docs_{name}"
-    spec = importlib.util.spec_from_file_location(own, ROOT / "docs" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[own] = module  # where its dataclasses look for their annotations
-    spec.loader.exec_module(module)
-    return module
 
 
 def _defines(source: str, name: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,8 @@ def free_port() -> int:
 
 def test_a_server_that_has_ended_fails_at_once_with_what_it_printed(tmp_path: Path) -> None:
     process = started("raise SystemExit('no such model')", tmp_path / "printed")
-    began = time.monotonic()
     with pytest.raises(AssertionError, match=r"has ended with code 1\. It printed:\nno such model"):
-        wait_until_it_listens(process, free_port(), tmp_path / "printed", 200)
-    assert time.monotonic() - began < 30
+        wait_until_it_listens(process, free_port(), tmp_path / "printed", float("inf"))
     process.communicate()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -11,7 +10,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 from browser import program
-from repository import ROOT
+from repository import ROOT, script
 
 from levelfield.cli import listing
 from levelfield.cli.app import COMMANDS
@@ -28,16 +27,6 @@ from levelfield.cli.app import COMMANDS
 USERS = ["Start", "Tutorials", "How-to", "Reference", "Concepts", "Glossary", "Gallery", "Findings"]
 LOCAL = re.compile(r"/(?:home|root|Users|tmp)/\w|file://\w")
 ANCHOR = re.compile(r"\]\(([^)\s#]*)#([^)\s]+)\)")
-
-
-@cache
-def script(name: str) -> ModuleType:
-    """A script of docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def website() -> ModuleType:

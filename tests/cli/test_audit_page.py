@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import html
-import importlib.util
 import re
 import shlex
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from repository import ROOT
+from repository import ROOT, script
 
 import levelfield
 from levelfield import OwnData
@@ -112,7 +110,7 @@ def rows(task: str, learnable: bool, shares: dict[int, float], best: float = 0.9
 
 
 def test_what_rules_have_is_ranked_by_how_far_they_come(tmp_path: Path) -> None:
-    audits, n = ranking(), 400
+    audits, n = script("audits"), 400
     for name, share in (("gives", 0.9), ("little", 0.6)):
         arms = [
             Scored(rule, RULE, right, (np.arange(n) < right * n).astype(float)[None])
@@ -128,20 +126,11 @@ def test_what_rules_have_is_ranked_by_how_far_they_come(tmp_path: Path) -> None:
     assert "the length alone: 0 % (" in lines[0]
 
 
-def ranking() -> ModuleType:
-    """The script that makes the page."""
-    spec = importlib.util.spec_from_file_location("docs_audits", ROOT / "docs" / "audits.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 PROVED = Row(model="data", protocol="none", metric="certified_range", split="all", value=7.0)
 
 
 def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
-    audits = ranking()
+    audits = script("audits")
     assert audits.page(audits.committed(), audits.of_rules()) == (ROOT / "docs" / "audits.md").read_text(), (
         "run python docs/audits.py"
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
-from repository import ROOT
+from repository import ROOT, script
 
 from levelfield import contract
 from levelfield.user.mixer import load_user_mixer
@@ -17,10 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def test_tables_are_what_the_command_makes():
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
+    tables = script("tables")
     pages = [page.read_text(encoding="utf-8") for page in tables.PAGES]
     assert [tables.filled(page) for page in pages] == pages, "run python docs/tables.py"
     assert sum(page.count("<!-- table:") for page in pages) == len(tables.TABLES)

@@ -103,7 +103,7 @@ def test_help_speaks_no_python(words: tuple[str, ...], capsys: pytest.CaptureFix
 def test_help_ends_in_a_terminal_of_a_few_columns(columns: str) -> None:
     """In a process of its own, which can be ended where it does not."""
     words = [sys.executable, "-m", "levelfield", "cite", "--help"]
-    shown = subprocess.run(words, env=os.environ | {"COLUMNS": columns}, capture_output=True, text=True, timeout=20)
+    shown = subprocess.run(words, env=os.environ | {"COLUMNS": columns}, capture_output=True, text=True, timeout=100)
     assert shown.returncode == 0 and shown.stdout.startswith("usage: levelfield cite"), shown.stderr
 
 

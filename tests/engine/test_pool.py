@@ -114,7 +114,7 @@ def test_a_command_that_is_refused_leaves_no_record_of_its_runs(stage: Stage, mo
 
 
 def test_a_worker_that_is_asked_to_stop_saves_and_the_next_one_ends_with_the_same_bytes(stage: Stage) -> None:
-    toys.write(stage.path, runs=1, steps=40, pause=0.01)
+    toys.write(stage.path, runs=1, steps=40, pause=0.05)
     cluster = Threads(in_turn=True)
     where = stage.where(0)  # read here: two threads cannot parse a file at once in Python 3.11
 
@@ -207,7 +207,7 @@ def test_a_driver_that_is_started_again_starts_what_is_missing_beside_those_that
     alone: list[bool] = []
 
     def lives() -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 100
         while not all(map(store.complete, where)) and time.monotonic() < until:
             time.sleep(0.05)
         alone.append(time.monotonic() >= until)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paced import wait_for
 from toy_reader import EVALUATION, SINGLE, Saying, asked, knows, near, run
 from toy_ruler import hotpot_file
 
@@ -374,8 +375,7 @@ def test_a_second_process_says_that_it_waits(
     with locked(folder / ".lock"):
         thread = threading.Thread(target=lambda: run(monkeypatch, tmp_path, *words))
         thread.start()
-        thread.join(2)
+        wait_for(lambda: "Another process is evaluating in" in capsys.readouterr().out)
         assert thread.is_alive() and predictions(folder) == []
     thread.join()
-    assert "Another process is evaluating in" in capsys.readouterr().out
     assert len(predictions(folder)) == 2

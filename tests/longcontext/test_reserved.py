@@ -68,9 +68,9 @@ def test_whoever_waits_for_a_folder_that_is_removed_gets_a_new_one(tmp_path: Pat
     thread = threading.Thread(target=second)
     with pytest.raises(UserError), reserved(folder, report, pytest.fail):
         thread.start()
-        assert waiting.wait(20)
+        assert waiting.wait(60)
         raise UserError("no such model")
-    thread.join(20)
+    thread.join(60)
     assert inside == [True] and (folder / ".lock").exists()
 
 

@@ -4,7 +4,6 @@ where that may help."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -188,16 +187,14 @@ def test_a_reply_without_an_end_is_left(server: ModelServer, monkeypatch: pytest
 
 
 def test_a_reply_that_never_gets_on_is_left_when_its_time_is_over(server: ModelServer) -> None:
-    """Each of its bytes comes soon after the one before, and all of them would take some seconds."""
+    """Each of its bytes comes soon after the one before, and they never end."""
     server.faults = ["trickle"]
-    began = time.monotonic()
     patience = Patience(tries=2, timeout=0.2, first=0.002)
     with (
         Client(Address.of(server.url), None, patience) as this,
         pytest.raises(Unanswered, match=r"within 0\.2 seconds"),
     ):
         this.answer("completions", BODY)
-    assert time.monotonic() - began < 1.5
     assert len(server.asked) == 2
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
-import importlib.util
 import re
 import sys
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from repository import ROOT
+from repository import ROOT, script
 
 from levelfield.contract import check
 from levelfield.mixers import NAMES, classes
@@ -60,7 +59,7 @@ def test_the_mixer_for_everybody_keeps_the_contract(monkeypatch: pytest.MonkeyPa
 
 def test_the_gallery_is_what_the_command_makes() -> None:
     page = (DOCS / "mixers.md").read_text()
-    assert _gallery().filled(page) == page, "run python docs/gallery.py"
+    assert script("gallery").filled(page) == page, "run python docs/gallery.py"
 
 
 def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -> None:
@@ -78,7 +77,7 @@ def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -
 
 
 def test_notes_are_kept_a_new_mixer_gets_a_section_and_a_lost_one_is_missed() -> None:
-    gallery, page = _gallery(), (DOCS / "mixers.md").read_text()
+    gallery, page = script("gallery"), (DOCS / "mixers.md").read_text()
     start = page.index("<!-- mixer: conv -->")
     end = page.index("<!-- mixer: ", start + 1)
     without = page[:start] + page[end:]
@@ -91,7 +90,7 @@ def test_notes_are_kept_a_new_mixer_gets_a_section_and_a_lost_one_is_missed() ->
 
 @pytest.mark.parametrize("columns", ["group", "mixer"])
 def test_speeds_and_parity_are_looked_up(columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gallery = _gallery()
+    gallery = script("gallery")
     assert gallery.parity("no such mixer") == [
         "with the paper's equations, written out in its test; with no other implementation"
     ]
@@ -109,7 +108,7 @@ def test_speeds_and_parity_are_looked_up(columns: str, tmp_path: Path, monkeypat
 
 def test_what_was_measured_is_what_the_rows_say() -> None:
     """Medians are worked out anew from the files, and every mixer has its scores or says that there are none."""
-    found = _gallery().measured.scores(ROOT / "results")
+    found = script("gallery").measured.scores(ROOT / "results")
     needles = _kept("huang2024_small-overnight", task="needle", at="length=512", metric="accuracy")
     kernels = _kept("miralles2025_small-overnight", task="image8", at="", metric="accuracy", split="test")
     for kept, place, label, model in (
@@ -133,7 +132,7 @@ def _kept(folder: str, **wanted: str) -> dict[str, dict[str, float]]:
 
 
 def test_good_and_bad_are_told_only_where_somebody_has_learnt_the_task() -> None:
-    measured = _gallery().measured
+    measured = script("gallery").measured
 
     def score(task: str, label: str, value: float, model: str = "") -> Any:
         column = measured.Column("study", "minutes", "scratch", task)
@@ -201,11 +200,3 @@ def _named(module: str) -> dict[str, list[tuple[str, str]]]:
             for name in [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else stored:
                 behind.setdefault(name, []).extend(used)
     return behind
-
-
-def _gallery() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
-    assert spec is not None and spec.loader is not None
-    gallery = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gallery)
-    return gallery

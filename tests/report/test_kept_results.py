@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
-from repository import ROOT
+from repository import ROOT, script
 
 from levelfield.cli.app import main
 from levelfield.engine.find import Source
@@ -42,11 +40,7 @@ def test_a_folder_of_another_study_says_what_is_missing() -> None:
 
 def test_the_page_of_findings_is_that_of_the_rows_in_results() -> None:
     """`python docs/findings.py` renews it. Of the figure it is only checked that it can be drawn."""
-    spec = importlib.util.spec_from_file_location("findings", ROOT / "docs" / "findings.py")
-    assert spec is not None and spec.loader is not None
-    findings = importlib.util.module_from_spec(spec)
-    sys.modules["findings"] = findings  # where dataclasses look for their module
-    spec.loader.exec_module(findings)
+    findings = script("findings")
     assert findings.page() == (ROOT / "docs" / "findings.md").read_text(), "run python docs/findings.py"
     answers = findings.pictured()
     assert findings.findings_figure.draw(answers).startswith(b"\x89PNG")

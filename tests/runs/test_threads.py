@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 from test_run import SPT, stop_in_the_middle
 
@@ -12,6 +14,15 @@ from levelfield.run import execute
 from levelfield.runs import store
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_threads_that_changed_are_in_the_ledger(tmp_path: Path):
     """Through a second kill as well; with as many threads as before nothing is noted."""
     notes = []

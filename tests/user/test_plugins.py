@@ -131,7 +131,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     plugged_kinds.cache_clear()
     yield tmp_path
     plugged_kinds.cache_clear()
-    for name in [each for each in sys.modules if each.partition(".")[0] == "tinylab"]:
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("tinylab", "forklab")]:
         del sys.modules[name]
 
 
