@@ -22,6 +22,7 @@ import leads
 import leads_length
 import never_stopped
 import reach_figure
+import went_on
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
@@ -237,6 +238,26 @@ SUBJECTS = (
             ("more than half is lost*(rotary)", SEEN),
             ("a layout * easier*", RULE),
         ),
+    ),
+    Subject(
+        "Whether it is the length of training",
+        "huang2024",
+        "Models fail beyond the length that they were trained at because they were never trained there, and not "
+        "because so long a text is too much for them.",
+        (("huang2024_longer", "overnight", 0),),
+        "A model that does not find again what it lost, however long it trains at the longer length; or one that holds "
+        "beyond it.",
+        paired=True,
+        axis="length",
+        short=went_on.short,
+        brief=went_on.brief,
+        groups=(
+            ("training there*", "Does training at the longer length give back what is lost there?"),
+            ("more than half is lost*", "Who loses more than half beyond the longer length?"),
+        ),
+        lead=went_on.lead,
+        known=(("*", SEEN),),  # put after the falls of the section before had been seen
+        tuned=TUNED_ON_NEEDLES,
     ),
     Subject(
         "What a layer can compute",

@@ -39,12 +39,15 @@ def borrowed(found: Answer) -> str:
     models = dict.fromkeys(run.model.label for run in found.planned)
     own = theirs.name.partition("-")[0] == found.study.name
     untried = [words.named(model) for model in models if model not in {trial["model"] for trial in tried}]
-    without = f" {words.capital(words.listed(untried))} had no trials of {'their' if len(untried) > 1 else 'its'} own."
+    without = ""
+    if own and untried:
+        whose = "their" if len(untried) > 1 else "its"
+        without = f" {words.capital(words.listed(untried))} had no trials of {whose} own."
     folder = f"{theirs.name}-{found.tuned.effort}"
     return (
         f" {'Learning' if own else 'No arm had trials of its own here: learning'} rates are the best of "
         f"{len(tried)} trials{'' if own else ' on needles'} ({_grid(found.tuned)}), in "
-        f"[results/{folder}](../results/{folder}).{without if untried and own else ''}"
+        f"[results/{folder}](../results/{folder}).{without}"
     )
 
 

@@ -60,6 +60,10 @@ QUESTIONS: Sequence[tuple[str, str]] = (
     (r"positions lift attention, scratch \((\w+)\)", "With plain training, positions lift attention on {0}"),
     (r"positions lift attention, (\w+) \((\w+)\)", "With {0} training, positions lift attention on {1}"),
     (r"more than half is lost at (\d+) times the length \((.+)\)", "At {0} times the length, {1} loses over half"),
+    (
+        r"training there gives back more than half of what is lost at (\d+) times the length \((.+)\)",
+        "Training there gives {1} back more than half of what it loses at {0} times the length",
+    ),
     (r"the middle is lost at the training length \((.+)\)", "{0} finds least in the middle at the training length"),
     (r"the middle is lost beyond it \((.+)\)", "{0} finds least in the middle beyond the training length"),
     (r"a (haystack|layout) (beyond .+ at it) \((.+)\)", "For {2}, a {0} {1}"),

@@ -1,0 +1,115 @@
+"""Says what docs/findings.md has on models that went on training at a longer length: `huang2024_longer`.
+
+    went_on.short(found)         # "Some training at 128 words gives back more than half of what ..."
+
+Every number and every word about what is shown is computed from the rows and ledgers, so that new runs change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import findings_summary as summary
+import findings_words as words
+
+from levelfield.report.decisions import Seeds
+from levelfield.report.verdicts import Finding
+from levelfield.studies._huang2024_beyond import FALL, LengthScores
+from levelfield.studies.huang2024_longer import BACK, EXTENDED, LONGER, given_back, length_scores
+
+if TYPE_CHECKING:
+    from findings_subjects import Answer
+
+HARD = ",format=pairs"  # the haystack in which most is lost
+
+
+def short(found: Answer) -> str:
+    """For whom training at the longer length gives back what is lost there, after how many steps; who falls beyond."""
+    old, new = length_scores(found.results.rows)
+    beyond = "; ".join(f"at {times} times it, {summary.fallen(_falls(found, times))}" for times in new.multiples)
+    return (
+        f"{_back(found)}. The training at {new.trained} words took {_steps(found)} steps, after that at {old.trained}. "
+        f"Beyond {new.trained} words: {beyond}."
+    )
+
+
+def brief(found: Answer) -> str:
+    """The same in a line."""
+    _, new = length_scores(found.results.rows)
+    falls = _falls(found, last := new.multiples[-1])
+    lost = sum(finding.decided > 0 for finding in falls)
+    return f"{_back(found)}. At {last} times {new.trained} words, {lost} of {len(falls)} lose more than half again."
+
+
+def _back(found: Answer) -> str:
+    old, new = length_scores(found.results.rows)
+    models = [model for model in old.models if new.cell(model, new.trained)]
+    answers = {finding.subject: finding.decided for finding in given_back(found.results.rows)}
+    parts = []
+    for word, sign in (("yes", 1), ("no", -1), ("open", 0)):
+        named = [model for model in models if answers.get(BACK.format(LONGER, model), 0) == sign]
+        told = [
+            f"{words.named(model)} ({_mean(old, model, new.trained)} to {_mean(new, model, new.trained)} %)"
+            for model in named
+        ]
+        parts += [f"{word} for {words.listed(told)}"] if told else []
+    return (
+        f"Do models find again at {new.trained} words what they lose there, trained at {old.trained}, once they train "
+        f"there as well? {words.capital('; '.join(parts))}"
+    )
+
+
+def lead(found: Answer) -> Iterator[str]:
+    """What is found among look-alike pairs at each length, before and after, and what it took."""
+    old, new = length_scores(found.results.rows)
+    lengths = sorted({length for asked in (old, new) for length in (asked.trained, *asked.farther)})
+    yield (
+        f"Runs on needles (section 8) go on: after the same training at {old.trained} words, with all weights kept, "
+        f"they train at {new.trained}, at the same rate, until nothing improves. Where they find again what they had "
+        f"lost, the text was not too long for them. A pilot with rotary attention that trains at {new.trained} words "
+        "from fresh weights had not left guessing after 7,800 steps, so that the shorter length comes first. The table "
+        "describes and decides nothing: what is found among look-alike pairs, where most is lost (medians, %).\n"
+    )
+    yield f"| model | trained at | {' | '.join(f'{length:,} words' for length in lengths)} |"
+    yield "|---" * (2 + len(lengths)) + "|"
+    for model in old.models:
+        for asked in (old, new):
+            if asked.cell(model, asked.trained):
+                at = f"{old.trained}, then {new.trained}" if asked is new else f"{old.trained}"
+                cells = [_median(asked.cell(model, length, HARD)) for length in lengths]
+                yield f"| {words.named(model)} | {at} | {' | '.join(cells)} |"
+    yield ""
+    yield (
+        "What is asked beyond the longer length is asked by the rule of section 8. The arms that went on have "
+        "trained for longer; those that did not had stopped to improve at their own length."
+    )
+
+
+def _falls(found: Answer, times: int) -> list[Finding]:
+    new = length_scores(found.results.rows)[1]
+    asked = {FALL.format(times, model) for model in new.models}
+    return [finding for finding in found.findings if finding.subject in asked]
+
+
+def _mean(asked: LengthScores, model: str, length: int) -> str:
+    cell = asked.cell(model, length)
+    return f"{cell.mean:.0f}" if cell else "–"
+
+
+def _median(cell: Seeds | None) -> str:
+    return f"{cell.median:.1f}" if cell else "–"
+
+
+def _steps(found: Answer) -> str:
+    """Returns the fewest and the most steps at the longer length, of arms.
+
+    Ledgers count the steps of both phases together, and their words, of which a longer text has more.
+    """
+    old, new = (asked.trained for asked in length_scores(found.results.rows))
+    counts = []
+    for key, cost in found.results.ledgers.items():
+        if f"-{EXTENDED}-" in key:
+            examples = (float(cost["tokens"]) - old * float(cost["examples"])) / (new - old)
+            counts.append(round(examples * float(cost["steps"]) / float(cost["examples"])))
+    return f"{min(counts):,} to {max(counts):,}" if len(set(counts)) > 1 else f"{counts[0]:,}"
