@@ -97,6 +97,8 @@ class ServedOptions:
         system: system prompt of a chat
         temperature: of sampling (default: 0, the likeliest token)
         thinking: tokens that the model may think, in addition to those of its answer (default: 0)
+        budget_field: field of each request for the tokens that may be written, max_tokens or max_completion_tokens
+            (default: max_tokens)
         more: further fields of each request, as JSON, such as '{"chat_template_kwargs": {"enable_thinking": false}}'
         at_once: questions that are on their way at the same time
         tries: how often a question is asked until it counts as not answered
@@ -112,6 +114,7 @@ class ServedOptions:
     system: Text = ""
     temperature: Annotated[float, arg(metavar="X", help_behavior_hint="")] = 0.0
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
+    budget_field: Annotated[Literal["max_tokens", "max_completion_tokens"], NO_HINT] = "max_tokens"
     more: Text = ""
     at_once: Number = 8
     tries: Number = 8

@@ -229,20 +229,18 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
     most = min((value for each in mine for value in _limits(each)), default=None)
-    before = served.beside
+    before, thinking = served.beside, served.way.thinking
     for each in evaluations:
-        beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
         least = min(task.answer_tokens for task in each.tasks)
-        less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
-        if most is not None and beside and most - before - beside <= least:
+        if most is not None and thinking and most - before - thinking <= least:
             raise UserError(
-                f"{served.model} takes at most {most} tokens, and with {beside} to write beside an answer there is no "
-                f"room for a question: give {less}."
+                f"{served.model} takes at most {most} tokens, and with {thinking} to write beside an answer there is "
+                "no room for a question: give less --thinking."
             )
-        advice = f", or {less}" if beside else ""
+        advice = ", or less --thinking" if thinking else ""
         if served.template_unknown:
             advice += ", and leave room for the chat template, which only the server knows"
-        runner.check_lengths(served.model, most, each, before + beside, advice)
+        runner.check_lengths(served.model, most, each, before + thinking, advice)
 
 
 def _limits(listed: Mapping[str, Any]) -> list[int]:

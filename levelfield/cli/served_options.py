@@ -15,7 +15,7 @@ from levelfield.cli.ruler_options import ModelChoice, ServedOptions
 from levelfield.files import abridged
 from levelfield.longcontext.bill import Prices
 from levelfield.longcontext.served.client import Address, Client, Patience
-from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.served.way import WRITTEN, Way
 from levelfield.presets.options import names
 from levelfield.spec import UserError
 
@@ -26,6 +26,7 @@ OURS = {
     "prompt": "levelfield writes the prompts, and --ask and --template say how",
     "messages": "levelfield writes the messages, and --ask chat and --system say how",
     "stream": "answers are read whole, none as a stream",
+    **dict.fromkeys(WRITTEN, "each task has its own, with --thinking added, in the field that --budget-field names"),
 }
 """Fields of requests that --more cannot have, and why."""
 CHOSEN = {
@@ -44,7 +45,14 @@ def way_of(options: ServedOptions) -> Way:
         _check_more(options.more)
     if not 0 <= options.temperature <= 100:
         raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
-    return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
+    return Way(
+        options.ask,
+        options.system,
+        options.temperature,
+        options.thinking,
+        options.more,
+        budget_field=options.budget_field,
+    )
 
 
 def _check_more(more: str) -> None:

@@ -59,6 +59,8 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--more", '{"prompt": "Hi"}'), "cannot set 'prompt', levelfield writes the prompts"),
         (("--more", '{"messages": null}'), "cannot set 'messages', levelfield writes the messages"),
         (("--more", '{"stream": true}'), "cannot set 'stream', answers are read whole"),
+        (("--more", '{"max_tokens": null}'), "cannot set 'max_tokens', each task has its own, with --thinking added"),
+        (("--more", '{"max_completion_tokens": 128}'), "in the field that --budget-field names: leave it out."),
         (("--more", '{"temperature": 1}'), "has an option of its own: give --temperature"),
         (("--more", '{"continue_final_message": true}'), "choose --ask chat-prefix"),
         (("--more", '{"chat_template_kwargs": 5}'), "takes an object"),

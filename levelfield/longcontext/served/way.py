@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -30,8 +30,9 @@ SENTENCES: dict[By, str] = {
     "chat": "chat, the beginning of the answer at the end of the question",
     "chat-prefix": "chat, the beginning of the answer as an assistant's message to be continued",
 }
-WRITTEN = ("max_tokens", "max_completion_tokens")
-"""Fields of a request that say how much may be written."""
+Field = Literal["max_tokens", "max_completion_tokens"]
+"""A field of a request that says how much may be written."""
+WRITTEN: tuple[Field, ...] = get_args(Field)
 PLACEHOLDER = ("", "\n")
 """Stands for a chat template that only the server knows: text before the task and after it."""
 
@@ -59,7 +60,8 @@ class Way:
 
     system: the system prompt of a chat; "" for none. temperature: 0 takes the likeliest token, as RULER does. thinking:
     tokens that a model may think in addition to those of its answer. more: further fields of each request, as JSON, of
-    which null leaves one out. earlier: whether labels are those of earlier versions (`as_stored`).
+    which null leaves one out. earlier: whether labels are those of earlier versions (`as_stored`). budget_field: where
+    requests say how much may be written.
     """
 
     by: By = "text"
@@ -68,6 +70,7 @@ class Way:
     thinking: int = 0
     more: str = ""
     earlier: bool = False
+    budget_field: Field = "max_tokens"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", float(self.temperature))  # as 1 and 1.0 would have different labels
@@ -86,9 +89,8 @@ class Way:
         return json.loads(self.more).get("chat_template_kwargs", {}) if self.more else {}
 
     def most(self, budget: int) -> int:
-        """Returns how many tokens a request lets the model write, for an answer of a budget, as `more` may say."""
-        fields = {"max_tokens": budget + self.thinking, **(json.loads(self.more) if self.more else {})}
-        return most_tokens(fields, budget + self.thinking)
+        """Returns how many tokens a request lets the model write, for an answer of a budget."""
+        return budget + self.thinking
 
     def label(self, template: str) -> str:
         """Names the answers that may be averaged: the template, the way, and a hash of settings other than the usual.
@@ -111,6 +113,8 @@ class Way:
         rest = (self.system, *self._sampling)
         if self.earlier:
             rest = (self.system, self.temperature, self.thinking, self.more)
+        if self.budget_field != Way.budget_field:
+            rest = (*rest, self.budget_field)
         usual = rest == ("", *Way(self.by)._sampling)
         return "" if usual else hashlib.sha256(json.dumps(rest).encode()).hexdigest()[:6]
 
@@ -132,6 +136,8 @@ class Way:
         found.append("the server's own temperature" if temperature is None else f"temperature {temperature:g}")
         if self.thinking:
             found.append(f"{self.thinking} tokens to think")
+        if self.budget_field != Way.budget_field:
+            found.append(f"budgets as {self.budget_field}")
         if more:
             found.append(f"with {more}")
         return ", ".join(found)
@@ -141,7 +147,7 @@ class Way:
 
         A server puts its own before a text, so a BOS that the template begins with must not be in `wrapping` then.
         """
-        asked: dict[str, Any] = {"model": model, "max_tokens": sample.answer_tokens + self.thinking}
+        asked: dict[str, Any] = {"model": model, self.budget_field: self.most(sample.answer_tokens)}
         asked |= {"temperature": self.temperature}
         if self.chat:
             asked |= {"messages": self._messages(*wrapping.parted(sample.text))}
@@ -169,10 +175,10 @@ class Way:
         return hashlib.sha256(f"{sample.key} {label}".encode()).hexdigest()[:24]
 
 
-def most_tokens(fields: Mapping[str, Any], default: int = 0) -> int:
-    """Returns how many tokens a request lets the model write; the default where its fields do not say."""
+def most_tokens(fields: Mapping[str, Any]) -> int:
+    """Returns how many tokens a request lets the model write; 0 where its fields do not say."""
     limits = [fields.get(name) for name in WRITTEN]
-    return max((each for each in limits if isinstance(each, int)), default=default)
+    return max((each for each in limits if isinstance(each, int)), default=0)
 
 
 def with_bos(bos_ids: Sequence[int], ids: np.ndarray) -> list[int]:

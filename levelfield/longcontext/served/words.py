@@ -123,11 +123,14 @@ def remedy(status: int, said: str) -> str:
         return "set the key in the environment variable that --key-env names"
     if status == 404:
         return "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
-    if "max_completion_tokens" in said:
-        return """add --more '{"max_tokens": null, "max_completion_tokens": 4096}'"""
+    if "max_completion_tokens" in said and not too_long(said):
+        return (
+            "give the --budget-field that it takes (max_tokens or max_completion_tokens), and where it refuses a "
+            """temperature, too, add --more '{"temperature": null}'"""
+        )
     if "temperature" in said:
-        return """add "temperature": null to --more, or give the --temperature that it takes"""
-    if "context" in said or "maximum" in said or "too long" in said:
+        return """add --more '{"temperature": null}', or give the --temperature that it takes"""
+    if too_long(said) or "context" in said or "maximum" in said or "too long" in said:
         return "give shorter --lengths, or start the server with a longer context"
     return "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
 

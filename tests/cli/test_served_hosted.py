@@ -1,0 +1,74 @@
+"""The `ruler` command on hosted models that take other requests than most servers do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import refusals
+from fixtures_model_server import ModelServer, serving_here
+from toy_reader import knows
+
+from levelfield.cli import app
+from levelfield.longcontext.answers import predictions
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
+FEW = ("--model", "toy", "--tasks", "niah_single_1", "vt", "--lengths", "1200", "--count", "1", "--tokenizer", "bytes")
+FOLDER = Path("runs/ruler/toy-served")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
+    with serving_here(knows, tmp_path, monkeypatch) as found:
+        yield found
+
+
+def ruler(server: ModelServer, *words: str) -> None:
+    app.main(["ruler", server.url, *FEW, *words])
+
+
+def refused(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
+    return refusals.refused(capsys, "ruler", server.url, *FEW, *words)
+
+
+def reasoning(body: Mapping[str, Any]) -> str:
+    """Refuses what hosted reasoning models do, in their words."""
+    if "max_tokens" in body:
+        said = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        return f"Unsupported parameter: {said}"
+    if "temperature" in body:
+        return "Unsupported value: 'temperature' does not support 0 with this model."
+    return ""
+
+
+def asked(folder: Path = FOLDER) -> set[str]:
+    """Returns how the rows of a folder say that questions were put."""
+    return {row["asked"] for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+
+
+def test_every_task_has_its_own_budget_in_the_field_that_the_model_takes(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.lacks = reasoning
+    chat = ("--ask", "chat", "--thinking", "1000")
+    shown = refused(capsys, server, *chat)
+    assert "give the --budget-field that it takes (max_tokens or max_completion_tokens)" in shown
+    assert """--more '{"temperature": null}'""" in shown and "4096" not in shown
+    field = ("--budget-field", "max_completion_tokens")
+    assert """add --more '{"temperature": null}'""" in refused(capsys, server, *chat, *field)
+    server.asked.clear()
+    ruler(server, *chat, *field, "--more", '{"temperature": null}')
+    assert sorted(body["max_completion_tokens"] for body in server.asked) == [1030, 1128]
+    assert all("max_tokens" not in body for body in server.asked)
+    (said,) = asked()
+    assert said.endswith("the server's own temperature, 1000 tokens to think, budgets as max_completion_tokens")
+
+
+def test_answers_within_another_field_are_not_mixed(server: ModelServer) -> None:
+    ruler(server)
+    ruler(server, "--budget-field", "max_completion_tokens")
+    labels = {p.template for p in predictions(FOLDER)}
+    assert len(server.asked) == 4 and len(labels) == 2 and "base-text" in labels
