@@ -150,6 +150,8 @@ class Asked(NamedTuple):
 
 def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     """Says what it takes, and asks unless that was all that was wanted. Returns the samples without an answer."""
+    facts = {"model": served.model, "tokenizer": served.tokenizer.name, "precision": model_record.SERVED}
+    model_record.check(asked.folder, facts)
     sentences = {served.put(each).template: served.sentence(each.template) for each in asked.evaluations}
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     check_limit(served, asked.listed, evaluations)
@@ -165,8 +167,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     confirm(bill, prices, options, address)
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
-        tokenizer = served.tokenizer.name
-        model_record.claim(asked.folder, model=served.model, tokenizer=tokenizer, precision=model_record.SERVED)
+        model_record.claim(asked.folder, **facts)
         if earlier := model_record.note_address(asked.folder, address.url):
             say(
                 f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "

@@ -231,6 +231,16 @@ def test_a_folder_goes_on_with_the_counts_that_it_was_begun_with(
         assert json.loads(Path(folder, "ruler/toy-served/model.json").read_text())["tokenizer"] == "server"
 
 
+def test_a_dry_run_refuses_a_folder_that_was_begun_with_another_tokenizer(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ruler(server, "--model", "toy")
+    words = ("--model", "toy", "--tokenizer", "approximate")
+    said = refused(capsys, server, *words)
+    assert "another tokenizer (bytes there, approximate here): give what they" in said
+    assert refused(capsys, server, *words, "--dry-run") == said
+
+
 def test_a_length_beyond_the_servers_context_is_said_and_costs_no_other(
     server: ModelServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
