@@ -45,17 +45,13 @@ def ruler(
         dry_run: say what it comes to (questions, tokens, time, and with --prices the cost), and ask nothing
     """
     from levelfield.cli import dry_run as dry
-    from levelfield.cli import ruler_command, ruler_copies, served_command
+    from levelfield.cli import ruler_command, ruler_copies, served_command, served_options
 
     if not model.name:
         raise UserError(dry.missing(model, asked))
     sources = ruler_command.sources(texts)
     if served_command.is_address(model.name):
-        if (place, cluster) != (PLACED, CLUSTER):
-            raise UserError(
-                "A server places its own model: leave out --engine, --copies, --spread, --threads and the options of "
-                "clusters."
-            )
+        served_options.check_left_out(model, place, cluster)
         ended(served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say))
         return
     if served != SERVED:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
-from levelfield.cli.served_options import check_model, client_of, prices_of, way_of
+from levelfield.cli.served_options import client_of, prices_of, way_of
 from levelfield.cli.streams import Say, say_all
 from levelfield.files import check_name, disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
@@ -68,7 +68,6 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     Returns whether the same command would find nothing more to ask, but what the server refuses for good.
     """
     address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
-    check_model(choice.model)
     left: Sequence[LeftOut] = ()
     put: Sequence[Evaluation] = ()
     if output.rescore:

@@ -10,8 +10,8 @@ import json
 import os
 from typing import Any
 
-from levelfield.cli.arguments import MOST, is_text
-from levelfield.cli.ruler_options import ModelChoice, ServedOptions
+from levelfield.cli.arguments import CLUSTER, MOST, ClusterOptions, is_text
+from levelfield.cli.ruler_options import PLACED, ModelChoice, PlaceOptions, ServedOptions
 from levelfield.files import abridged
 from levelfield.longcontext.bill import Prices
 from levelfield.longcontext.served.client import Address, Client, Patience
@@ -37,6 +37,8 @@ CHOSEN = {
 """Fields that options set, which --more may leave out by null but not give another value."""
 LOADED = ("device", "precision", "reference_bug")
 """Options of a model that is loaded here."""
+FLAGS = {"copies": "--copies (--devices)"}
+"""Options that have two names."""
 
 
 def way_of(options: ServedOptions) -> Way:
@@ -126,8 +128,10 @@ def key_of(address: Address, options: ServedOptions) -> str | None:
     return key
 
 
-def check_model(model: ModelChoice) -> None:
-    """Raises UserError for options of a model that is loaded here, which a server does not read."""
-    usual = vars(ModelChoice())
-    if chosen := [f"--{name.replace('_', '-')}" for name in LOADED if vars(model)[name] != usual[name]]:
-        raise UserError(f"A server computes as it was started: leave out {' and '.join(chosen)}.")
+def check_left_out(model: ModelChoice, place: PlaceOptions, cluster: ClusterOptions) -> None:
+    """Raises UserError for options of a model that is loaded here or by an engine, which a server does not read."""
+    loaded = {name: value for name, value in vars(model).items() if name in LOADED}
+    given = loaded | vars(place) | vars(cluster)
+    usual = vars(ModelChoice()) | vars(PLACED) | vars(CLUSTER)
+    if chosen := [FLAGS.get(name, f"--{name.replace('_', '-')}") for name in given if given[name] != usual[name]]:
+        raise UserError(f"A server places and computes its model itself: leave out {' and '.join(chosen)}.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import refusals
-from fixtures_model_server import ModelServer, serving_here
+from fixtures_model_server import ModelServer, Raw, serving_here
 from toy_reader import knows
 
 from levelfield.cli import app
@@ -72,3 +72,14 @@ def test_answers_within_another_field_are_not_mixed(server: ModelServer) -> None
     ruler(server, "--budget-field", "max_completion_tokens")
     labels = {p.template for p in predictions(FOLDER)}
     assert len(server.asked) == 4 and len(labels) == 2 and "base-text" in labels
+
+
+def test_a_server_that_only_chats_is_told_with_the_option(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.reply = Raw(b'{"error": {"message": "not supported in the v1/completions endpoint"}}', 404)
+    chats = "add --ask chat if its model only chats; else see that the address ends"
+    for words in ((), ("--ask", "ids")):
+        assert chats in refused(capsys, server, *words)
+    shown = refused(capsys, server, "--ask", "chat")
+    assert "see that the address ends" in shown and "--ask chat" not in shown

@@ -73,6 +73,8 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--timeout", "1000000000"), "--timeout is 1000000000: give 1000000 at most"),
         (("--device", "cuda:1"), "leave out --device."),
         (("--reference-bug", "--precision", "bfloat16"), "leave out --precision and --reference-bug."),
+        (("--device", "cuda", "--devices", "2"), "leave out --device and --copies (--devices)."),
+        (("--engine", "slurm", "--gpus", "2", "--threads", "1"), "leave out --engine and --threads and --gpus."),
     ],
 )
 def test_what_no_request_can_have_is_refused(
