@@ -13,7 +13,19 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import NO_HINT, Count, Device, EngineName, Folder, Name, Names, Number, Switch, Text
+from levelfield.cli.arguments import (
+    NO_HINT,
+    Count,
+    Device,
+    Dollars,
+    EngineName,
+    Folder,
+    Name,
+    Names,
+    Number,
+    Switch,
+    Text,
+)
 from levelfield.spec import Effort
 
 
@@ -121,7 +133,7 @@ class ServedOptions:
     timeout: Number = 600
     key_env: Text = "OPENAI_API_KEY"
     prices: Names = ()
-    limit: Number = 5
+    limit: Dollars = 5.0
     yes: Switch = False
 
 

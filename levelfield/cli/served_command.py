@@ -257,7 +257,7 @@ def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: 
         why = f"more than {FREE_TOKENS:,} tokens to read, and no --prices"
     else:
         above = bill.cost(prices) > options.limit
-        why = f"${bill.cost(prices):,.2f} is more than the limit of ${options.limit}"
+        why = f"${bill.cost(prices):,.2f} is more than the limit of ${options.limit:,.2f}"
     if not above or options.yes:
         return
     if not sys.stdin.isatty():

@@ -121,6 +121,11 @@ def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pyte
     assert "1 question. " in (shown := capsys.readouterr().out) and "Cost: under $0.01." in shown
     assert not Path("runs").exists()
     assert "add --yes" in refused(capsys, server, "--model", "toy", "--prices", "9000,9000")
+    assert "$2.80 is more than the limit of $0.50" in refused(
+        capsys, server, "--model", "toy", "--prices", "1000,1000", "--limit", "0.5"
+    )
+    assert "--limit" in (said := refused(capsys, server, "--model", "toy", "--limit", "few")) and "no amount" in said
+    assert "'-1' is no amount of dollars: give one such as 5" in refused(capsys, server, "--limit", "-1")
     assert server.asked == []
     ruler(server, "--model", "toy", "--prices", "9000,9000", "--yes")
     assert len(server.asked) == 4
