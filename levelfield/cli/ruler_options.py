@@ -106,6 +106,7 @@ class ServedOptions:
         model: the model's name on the server (default: the only one that it has)
         ask: how questions are put: text (default) or ids, which the server continues; chat, where the beginning of the
             answer stands at the end of the question; chat-prefix, where the server continues it as the assistant's
+            (vLLM, SGLang, llama.cpp), or chat-marked-prefix (DeepSeek, Mistral)
         system: system prompt of a chat
         temperature: of sampling (default: 0, the likeliest token)
         thinking: tokens that the model may think, in addition to those of its answer (default: 0)
@@ -122,7 +123,7 @@ class ServedOptions:
     """
 
     model: Name = None
-    ask: Annotated[Literal["text", "ids", "chat", "chat-prefix"], NO_HINT] = "text"
+    ask: Annotated[Literal["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"], NO_HINT] = "text"
     system: Text = ""
     temperature: Annotated[float, arg(metavar="X", help_behavior_hint="")] = 0.0
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0

@@ -83,3 +83,25 @@ def test_a_server_that_only_chats_is_told_with_the_option(
         assert chats in refused(capsys, server, *words)
     shown = refused(capsys, server, "--ask", "chat")
     assert "see that the address ends" in shown and "--ask chat" not in shown
+
+
+def test_the_beginning_of_an_answer_is_marked_in_its_message(server: ModelServer) -> None:
+    """Mistral repeats that beginning in its answers, and DeepSeek does not."""
+    one = ("--tasks", "niah_single_1", "--ask")
+    ruler(server, *one, "chat-prefix")
+    for server.repeats in (True, False):
+        ruler(server, *one, "chat-marked-prefix", "--count", "1" if server.repeats else "2")
+    fields, marked, _ = server.asked
+    assert marked["messages"] == [*fields["messages"][:-1], {**fields["messages"][-1], "prefix": True}]
+    assert marked["messages"][-1]["role"] == "assistant" and "continue_final_message" not in marked
+    found = predictions(FOLDER)
+    assert {(p.template, p.text.strip() == p.references[0]) for p in found} == {
+        ("chat-prefix", True),
+        ("chat-marked-prefix", True),
+    }
+    assert asked() == {
+        "chat, the beginning of the answer as an assistant's message to be continued, the server's own template, "
+        "which lengths leave out, temperature 0",
+        "chat, the beginning of the answer as an assistant's message that is marked as a prefix, the server's own "
+        "template, which lengths leave out, temperature 0",
+    }

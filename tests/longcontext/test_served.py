@@ -43,7 +43,7 @@ def answers(folder: Path) -> dict[tuple[str, int, int], str]:
     return {(p.task, p.length, p.index): p.text.strip() for p in predictions(folder)}
 
 
-@pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix"])
+@pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"])
 def test_every_way_of_asking_finds_what_the_model_knows(server: ModelServer, tmp_path: Path, by: By) -> None:
     ask(served(server, Way(by)), tmp_path / "served")
     asked(knows, tmp_path / "here", EVALUATION)

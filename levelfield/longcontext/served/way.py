@@ -6,8 +6,9 @@
 
 RULER gives a model the beginning of its answer. `text` and `ids` are continued by the server, so that beginning stands
 at the end of the prompt, as in levelfield's own evaluation. In a chat it stands at the end of the question (`chat`, as
-RULER asks hosted models) or in an assistant's message that the server continues (`chat-prefix`; vLLM, SGLang and
-llama.cpp). These are different questions: answers to them are stored under different labels and never averaged.
+RULER asks hosted models) or in an assistant's message that the server continues, as a field of the request says
+(`chat-prefix`; vLLM, SGLang and llama.cpp) or one of the message (`chat-marked-prefix`; DeepSeek and Mistral). These
+are different questions: answers to them are stored under different labels and never averaged.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import numpy as np
 from levelfield.longcontext.served.replies import Reply
 from levelfield.ruler import Sample
 
-By = Literal["text", "ids", "chat", "chat-prefix"]
+By = Literal["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"]
 SENTENCES: dict[By, str] = {
     "text": "completions of text",
     "ids": "completions of token ids",
     "chat": "chat, the beginning of the answer at the end of the question",
     "chat-prefix": "chat, the beginning of the answer as an assistant's message to be continued",
+    "chat-marked-prefix": "chat, the beginning of the answer as an assistant's message that is marked as a prefix",
 }
 Field = Literal["max_tokens", "max_completion_tokens"]
 """A field of a request that says how much may be written."""
@@ -77,7 +79,12 @@ class Way:
 
     @property
     def chat(self) -> bool:
-        return self.by in ("chat", "chat-prefix")
+        return self.by not in ("text", "ids")
+
+    @property
+    def prefixed(self) -> bool:
+        """Whether the beginning of the answer is a message of its own."""
+        return self.chat and self.by != "chat"
 
     @property
     def endpoint(self) -> str:
@@ -159,16 +166,18 @@ class Way:
         return {name: value for name, value in asked.items() if value is not None}
 
     def continued(self, body: Mapping[str, Any], reply: Reply) -> Reply:
-        """Returns what was written after the beginning of the answer, which llama.cpp repeats in its replies."""
-        if self.by != "chat-prefix":
+        """Returns what was written after the beginning of the answer, which llama.cpp and Mistral repeat."""
+        if not self.prefixed:
             return reply
         return replace(reply, text=reply.text.removeprefix(body["messages"][-1]["content"]))
 
-    def _messages(self, task: str, beginning: str) -> list[dict[str, str]]:
-        found = [{"role": "system", "content": self.system}] if self.system else []
-        if self.by == "chat":
+    def _messages(self, task: str, beginning: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"role": "system", "content": self.system}] if self.system else []
+        if not self.prefixed:
             return [*found, {"role": "user", "content": task + beginning}]
-        return [*found, {"role": "user", "content": task}, {"role": "assistant", "content": beginning.strip()}]
+        mark = {"prefix": True} if self.by == "chat-marked-prefix" else {}
+        begun = {"role": "assistant", "content": beginning.strip(), **mark}
+        return [*found, {"role": "user", "content": task}, begun]
 
     def key(self, sample: Sample, label: str) -> str:
         """Hashes what the model reads, and how, under which the answer is stored."""
