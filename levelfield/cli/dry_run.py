@@ -62,7 +62,7 @@ def local(
     damage.check(folder)
     ruler_command.check(evaluations)
     ruler_command.check_lengths(choice, output.runs_dir, evaluations)
-    tokenizer, parameters = _read(choice, output, place, max(n for each in evaluations for n in each.lengths))
+    tokenizer, parameters = _read(choice, output, place, max(each.longest for each in evaluations))
     _check_folder(choice, output, folder, tokenizer)
     joined_later = questions.answered(ruler_command.named_model(choice, output.runs_dir), folder)
     bill = Bill.of(tokenizer, evaluations, folder, more=joined_later)

@@ -273,7 +273,7 @@ def _counting(served: Served) -> str:
 
 
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
-    """Yields lines on answers that ended in a thought, and on what the server counted otherwise than we did, by length.
+    """Yields lines on what the server counted otherwise than we did, by length.
 
     asked: how the questions under each label were put (`model_record.way_of`), and whether our own counts are exact.
     """
@@ -286,11 +286,6 @@ def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[s
         groups.setdefault((p.template, p.length), []).append(p)
     cut = {label: cut_lengths((p for p in found if p.template == label), exact(label)) for label, _ in groups}
     for (label, length), whole in groups.items():
-        if ended := sum(p.ended_thinking for p in whole):
-            yield (
-                f"{ended} of {len(whole)} answers at {length} ({label}) ended while the model was thinking, and are "
-                "empty: give a greater --thinking."
-            )
         if not (group := [p for p in whole if "prompt" in p.counted]):
             continue
         counts = sorted(p.counted["prompt"] for p in group)

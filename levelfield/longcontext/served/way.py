@@ -132,10 +132,10 @@ class Way:
         temperature = fields.pop("temperature", self.temperature)
         return temperature, self.thinking, json.dumps(fields, sort_keys=True) if fields else ""
 
-    def sentence(self, template: str) -> str:
-        """Says for the rows how questions were put."""
+    def sentence(self, template: str, asked: str = "") -> str:
+        """Says for the rows how questions were put. asked: by what, where not by one of the ways of servers."""
         wrapped = f"template {template}" if template else "the server's own template, which lengths leave out"
-        found = [SENTENCES[self.by], wrapped]
+        found = [asked or SENTENCES[self.by], wrapped]
         if self.system:
             left_out = "" if template else ", which lengths leave out, too"
             found.append(f"system prompt {json.dumps(self.system)}{left_out}")
