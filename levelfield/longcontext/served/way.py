@@ -79,7 +79,7 @@ class Way:
 
     @property
     def chat(self) -> bool:
-        return self.by not in ("text", "ids")
+        return self.by.startswith("chat")
 
     @property
     def prefixed(self) -> bool:
