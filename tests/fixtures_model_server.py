@@ -72,11 +72,11 @@ class ModelServer:
     """What the server was asked, and how it answers.
 
     says: the content of the answer to a prompt, as text or whatever else a server sends. ends: its finish_reason.
-    refuses: which prompts its filter refuses. tokenize: the ids of the text in the field `word`, after `bos` where
-    special tokens are asked for. loading: how many requests for ids it still answers by 503. context: letters of a
-    prompt that it takes. repeats: whether a chat's answer begins with the last message. key: required of requests.
-    storm: seconds from the first request on in which it answers nothing but 429. listing, reply: what it sends instead
-    of its models and of an answer.
+    refuses: which prompts its filter refuses. lacks: why it refuses a request for its fields; "" where it does not.
+    tokenize: the ids of the text in the field `word`, after `bos` where special tokens are asked for. loading: how many
+    requests for ids it still answers by 503. context: letters of a prompt that it takes. repeats: whether a chat's
+    answer begins with the last message. key: required of requests. storm: seconds from the first request on in which it
+    answers nothing but 429. listing, reply: what it sends instead of its models and of an answer.
     """
 
     says: Callable[[str], Any]
@@ -97,6 +97,7 @@ class ModelServer:
     storm: float = 0.0
     reasoning: str = ""
     refuses: Callable[[str], bool] = lambda prompt: False
+    lacks: Callable[[Mapping[str, Any]], str] = lambda body: ""
     ends: Callable[[str], str] = lambda prompt: "stop"
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -212,6 +213,8 @@ class Handler(BaseHTTPRequestHandler):
             return {"detail": "Not Found"}, 404
         if not isinstance(body.get("prompt", ""), str) and not server.ids:
             return {"error": {"message": "prompt must be a string"}}, 422
+        if lacks := server.lacks(body):
+            return {"error": {"message": lacks}}, 400
         if len(prompt_of(body)) > server.context:
             said = "the request exceeds the available context size"
             return {"error": {"code": 500, "message": said, "type": "server_error"}}, 500

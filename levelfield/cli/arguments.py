@@ -82,6 +82,17 @@ def real(text: str) -> float:
     return number
 
 
+def dollars(text: str) -> float:
+    """Reads an amount: dollars("0.50") is 0.5. Raises UserError for what is no number from 0 on."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no amount of dollars: give one such as 5 or 0.50.")
+    return number
+
+
 def effort(text: str) -> Effort:
     """Reads an effort. Raises UserError, with the nearest one, for a word that is none."""
     for known in EFFORTS:
@@ -150,6 +161,7 @@ Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]
 Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
 Share = Annotated[float, _one("X", share)]
+Dollars = Annotated[float, _one("X", dollars)]
 Rate = Annotated[float | None, _one("X", real), NO_HINT]
 Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), NO_HINT]

@@ -12,13 +12,14 @@ refuse before it reads a weight, a dry run refuses, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, PlaceOptions
 from levelfield.cli.streams import Say
 from levelfield.engine import questions
 from levelfield.engine.placement import HERE
-from levelfield.longcontext import damage, pace
+from levelfield.longcontext import damage, model_record, pace
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.report.tables import duration, si
@@ -54,17 +55,31 @@ def local(
 ) -> None:
     """Says what evaluations of a model that is loaded here, or by an engine, come to, without its weights.
 
-    Raises UserError for what would be refused before a weight is read: see `ruler_command.check` and `_read`.
+    Raises UserError for what would be refused before a weight is read: see `ruler_command.check`, `_read` and
+    `_check_folder`.
     """
     folder = ruler_command.folder_of(choice, output.runs_dir)
     damage.check(folder)
     ruler_command.check(evaluations)
     ruler_command.check_lengths(choice, output.runs_dir, evaluations)
-    tokenizer, parameters = _read(choice, output, place, max(n for each in evaluations for n in each.lengths))
+    tokenizer, parameters = _read(choice, output, place, max(each.longest for each in evaluations))
+    _check_folder(choice, output, folder, tokenizer)
     joined_later = questions.answered(ruler_command.named_model(choice, output.runs_dir), folder)
     bill = Bill.of(tokenizer, evaluations, folder, more=joined_later)
     say(f"{choice.name}, by the tokenizer {tokenizer.name}: {bill.line()} It is computed here and costs nothing else.")
     say(time_line(bill, pace.known(folder), _estimate(bill, parameters, choice)))
+
+
+def _check_folder(choice: ModelChoice, output: OutputOptions, folder: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError if a folder has answers of another model, tokenizer or precision.
+
+    Of a name on the hub, whose weights may not be here, the model is not compared.
+    """
+    named = ruler_command.named_model(choice, output.runs_dir)
+    facts: dict[str, str] = {"tokenizer": tokenizer.name, "precision": named.precision}
+    if named.trained_here or Path(choice.name).exists():
+        facts |= {"model": named.text().mark}
+    model_record.check(folder, facts)
 
 
 def time_line(bill: Bill, rate: float | None, estimate: str = UNKNOWN) -> str:

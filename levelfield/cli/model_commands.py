@@ -6,6 +6,7 @@ levelfield import results/samples_niah_single_1_2026-11-22T21-30-02.jsonl --mode
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,30 +46,27 @@ def ruler(
         dry_run: say what it comes to (questions, tokens, time, and with --prices the cost), and ask nothing
     """
     from levelfield.cli import dry_run as dry
-    from levelfield.cli import ruler_command, ruler_copies, served_command
+    from levelfield.cli import ruler_command, ruler_copies, served_command, served_options
 
     if not model.name:
         raise UserError(dry.missing(model, asked))
     sources = ruler_command.sources(texts)
     if served_command.is_address(model.name):
-        if (place, cluster) != (PLACED, CLUSTER):
-            raise UserError(
-                "A server places its own model: leave out --engine, --copies, --spread, --threads and the options of "
-                "clusters."
-            )
+        served_options.check_left_out(model, place, cluster)
         ended(served_command.evaluate(served_command.Choice(model, served, dry_run), asked, sources, output, say))
         return
-    if served != SERVED:
+    if replace(served, system="", thinking=0) != SERVED:
         raise UserError(f"{model.name} is no address, and options of servers were given: name http://HOST:PORT/v1.")
+    way = served_options.way_of(served)
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
     if not output.rescore:
-        evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir)
+        evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir, way)
     if (place, cluster) != (PLACED, CLUSTER):
         by = ruler_copies.answerer(place, cluster, model, output.runs_dir)
     if dry_run:
         dry.local(model, evaluations, output, place, say)
         return
-    ended(ruler_command.evaluate(model, evaluations, output, say, by=by))
+    ended(ruler_command.evaluate(model, evaluations, output, say, by=by, way=way))
 
 
 def report_ruler(

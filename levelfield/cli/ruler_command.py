@@ -24,9 +24,11 @@ from levelfield.engine.models import Loaded, Named
 from levelfield.files import check_name, disk_errors, made, write_rows
 from levelfield.longcontext import answers, damage, finite_logits, model_record, pace, runner
 from levelfield.longcontext.evaluation import Evaluation, Overrides
-from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction, settled
+from levelfield.longcontext.predictions import MOST_TOKENS, PREDICTIONS, LeftOut, Prediction, ended_thinking, settled
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served import asking, wrappings
+from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.served.wrappings import USUAL
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
@@ -47,7 +49,7 @@ from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.runs import store
 from levelfield.spec import UserError, closest
 
-SAID = "prompts to the model itself, template {}, temperature 0"
+SAID = "prompts to the model itself"
 
 
 class Answerer(Protocol):
@@ -71,7 +73,7 @@ class Here:
             import torch
 
             torch.set_num_threads(self.threads)
-        loaded = load(self.choice, self.runs_dir, max(length for each in evaluations for length in each.lengths))
+        loaded = load(self.choice, self.runs_dir, max(each.longest for each in evaluations))
         with disk_errors(folder, "--runs-dir"):
             _answer(loaded, named_model(self.choice, self.runs_dir), evaluations, folder)
         return True
@@ -155,13 +157,16 @@ def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Eva
 
 
 def with_own_template(
-    evaluations: tuple[Evaluation, ...], choice: ModelChoice, runs_dir: Path
+    evaluations: tuple[Evaluation, ...], choice: ModelChoice, runs_dir: Path, way: Way
 ) -> tuple[Evaluation, ...]:
     """Returns evaluations with the chat template of the model's tokenizer where that is asked for. Raises UserError."""
-    if all(each.template != wrappings.OWN for each in evaluations):
+    own = [each.template == wrappings.OWN for each in evaluations]
+    if way != USUAL and not all(own):
+        raise UserError("--system and --thinking need a chat template: add --template own, the tokenizer's.")
+    if not any(own):
         return evaluations
     tokenizer = tokenizer_of(choice, runs_dir)
-    return tuple(wrappings.with_own_template(each, tokenizer) for each in evaluations)
+    return tuple(wrappings.with_own_template(each, tokenizer, way) for each in evaluations)
 
 
 def tokenizer_of(choice: ModelChoice, runs_dir: Path) -> Tokenizer:
@@ -182,10 +187,11 @@ def evaluate(
     say: Say,
     *,
     by: Answerer | None = None,
+    way: Way = USUAL,
 ) -> bool:
     """Asks for the missing answers, scores all that are stored, writes rows and figures; whether nothing is missing.
 
-    by: what answers; None for the model in this process.
+    by: what answers; None for the model in this process. way: the system prompt and the tokens to think of chats.
     """
     folder, whole = folder_of(choice, output.runs_dir), True
     damage.check(folder)
@@ -196,7 +202,8 @@ def evaluate(
         with reserved(folder, output.report_dir, say):
             check_lengths(choice, output.runs_dir, evaluations)
             made(output.report_dir, "--report-dir")  # before hours of answers, not after
-            asking.note_ways(folder, {each.template: SAID.format(each.template) for each in evaluations if each.around})
+            said = way.sentence(wrappings.OWN, SAID)
+            asking.note_ways(folder, {each.template: said for each in evaluations if each.around})
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     asked = () if output.rescore else evaluations
     found = conclude(folder, evaluations, output.report_dir, say, asked=asked)
@@ -224,7 +231,7 @@ def conclude(
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder.name, scores, report_dir, say)
     _write(folder, scores, say)
-    say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
+    say_all((*ended_thinking(found), *_outdated(found), *_beyond(folder, evaluations)), say)
     return found
 
 
@@ -265,7 +272,7 @@ def check_lengths(choice: ModelChoice, runs_dir: Path, evaluations: Sequence[Eva
     """Raises UserError for lengths beyond a table of positions, before a weight is read."""
     most = max_length(choice, runs_dir)
     for each in evaluations:
-        runner.check_lengths(choice.name, most, each)
+        runner.check_lengths(choice.name, most, each, each.thinking, ", or less --thinking" * bool(each.thinking))
 
 
 def named_model(choice: ModelChoice, runs_dir: Path) -> Named:

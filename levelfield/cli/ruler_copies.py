@@ -44,6 +44,11 @@ def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, 
     for flag, number in (("--copies", place.copies), ("--spread", place.spread), ("--threads", place.threads)):
         if number is not None and number < 1:
             raise UserError(f"{flag} must be at least 1, not {number}.")
+    if place.engine.lower() == "vllm":
+        raise UserError(
+            f"vLLM is asked as a server: vllm serve {choice.name} --tensor-parallel-size N, and then levelfield ruler "
+            "http://127.0.0.1:8000/v1 without --engine (docs/cluster.md)."
+        )
     placement = cluster.placement(place.engine, place.copies)
     if placement == replace(HERE, jobs=1) and place.spread == 1:
         return Here(choice, runs_dir, place.threads)

@@ -13,7 +13,19 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import NO_HINT, Count, Device, EngineName, Folder, Name, Names, Number, Switch, Text
+from levelfield.cli.arguments import (
+    NO_HINT,
+    Count,
+    Device,
+    Dollars,
+    EngineName,
+    Folder,
+    Name,
+    Names,
+    Number,
+    Switch,
+    Text,
+)
 from levelfield.spec import Effort
 
 
@@ -94,9 +106,12 @@ class ServedOptions:
         model: the model's name on the server (default: the only one that it has)
         ask: how questions are put: text (default) or ids, which the server continues; chat, where the beginning of the
             answer stands at the end of the question; chat-prefix, where the server continues it as the assistant's
+            (vLLM, SGLang, llama.cpp), or chat-marked-prefix (DeepSeek, Mistral)
         system: system prompt of a chat
         temperature: of sampling (default: 0, the likeliest token)
         thinking: tokens that the model may think, in addition to those of its answer (default: 0)
+        budget_field: field of each request for the tokens that may be written, max_tokens or max_completion_tokens
+            (default: max_tokens)
         more: further fields of each request, as JSON, such as '{"chat_template_kwargs": {"enable_thinking": false}}'
         at_once: questions that are on their way at the same time
         tries: how often a question is asked until it counts as not answered
@@ -108,17 +123,18 @@ class ServedOptions:
     """
 
     model: Name = None
-    ask: Annotated[Literal["text", "ids", "chat", "chat-prefix"], NO_HINT] = "text"
+    ask: Annotated[Literal["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"], NO_HINT] = "text"
     system: Text = ""
     temperature: Annotated[float, arg(metavar="X", help_behavior_hint="")] = 0.0
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
+    budget_field: Annotated[Literal["max_tokens", "max_completion_tokens"], NO_HINT] = "max_tokens"
     more: Text = ""
     at_once: Number = 8
     tries: Number = 8
     timeout: Number = 600
     key_env: Text = "OPENAI_API_KEY"
     prices: Names = ()
-    limit: Number = 5
+    limit: Dollars = 5.0
     yes: Switch = False
 
 

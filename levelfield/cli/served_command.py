@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from levelfield.cli import dry_run, ruler_command
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, ServedOptions
-from levelfield.cli.served_options import check_model, client_of, prices_of, way_of
+from levelfield.cli.served_options import client_of, prices_of, way_of
 from levelfield.cli.streams import Say, say_all
 from levelfield.files import check_name, disk_errors, made
 from levelfield.longcontext import damage, model_record, pace, runner
@@ -68,7 +68,6 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     Returns whether the same command would find nothing more to ask, but what the server refuses for good.
     """
     address, _, _ = Address.of(choice.model.name), way_of(choice.served), prices_of(choice.served)
-    check_model(choice.model)
     left: Sequence[LeftOut] = ()
     put: Sequence[Evaluation] = ()
     if output.rescore:
@@ -150,6 +149,8 @@ class Asked(NamedTuple):
 
 def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     """Says what it takes, and asks unless that was all that was wanted. Returns the samples without an answer."""
+    facts = {"model": served.model, "tokenizer": served.tokenizer.name, "precision": model_record.SERVED}
+    model_record.check(asked.folder, facts)
     sentences = {served.put(each).template: served.sentence(each.template) for each in asked.evaluations}
     evaluations = tuple(served.put(each) for each in asked.evaluations)
     check_limit(served, asked.listed, evaluations)
@@ -165,8 +166,7 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     confirm(bill, prices, options, address)
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
-        tokenizer = served.tokenizer.name
-        model_record.claim(asked.folder, model=served.model, tokenizer=tokenizer, precision=model_record.SERVED)
+        model_record.claim(asked.folder, **facts)
         if earlier := model_record.note_address(asked.folder, address.url):
             say(
                 f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "
@@ -229,20 +229,18 @@ def check_limit(served: Served, listed: Sequence[Mapping[str, Any]], evaluations
     """Raises UserError for lengths beyond what the server says that its model takes, answers and thinking included."""
     mine = [each for each in listed if each.get("id") == served.model]
     most = min((value for each in mine for value in _limits(each)), default=None)
-    before = served.beside
+    before, thinking = served.beside, served.way.thinking
     for each in evaluations:
-        beside = max(0, *(served.way.most(task.answer_tokens) - task.answer_tokens for task in each.tasks))
         least = min(task.answer_tokens for task in each.tasks)
-        less = "less --thinking" if served.way.thinking else "a smaller limit of tokens to write in --more"
-        if most is not None and beside and most - before - beside <= least:
+        if most is not None and thinking and most - before - thinking <= least:
             raise UserError(
-                f"{served.model} takes at most {most} tokens, and with {beside} to write beside an answer there is no "
-                f"room for a question: give {less}."
+                f"{served.model} takes at most {most} tokens, and with {thinking} to write beside an answer there is "
+                "no room for a question: give less --thinking."
             )
-        advice = f", or {less}" if beside else ""
+        advice = ", or less --thinking" if thinking else ""
         if served.template_unknown:
             advice += ", and leave room for the chat template, which only the server knows"
-        runner.check_lengths(served.model, most, each, before + beside, advice)
+        runner.check_lengths(served.model, most, each, before + thinking, advice)
 
 
 def _limits(listed: Mapping[str, Any]) -> list[int]:
@@ -259,7 +257,7 @@ def confirm(bill: Bill, prices: Prices | None, options: ServedOptions, address: 
         why = f"more than {FREE_TOKENS:,} tokens to read, and no --prices"
     else:
         above = bill.cost(prices) > options.limit
-        why = f"${bill.cost(prices):,.2f} is more than the limit of ${options.limit}"
+        why = f"${bill.cost(prices):,.2f} is more than the limit of ${options.limit:,.2f}"
     if not above or options.yes:
         return
     if not sys.stdin.isatty():
@@ -275,7 +273,7 @@ def _counting(served: Served) -> str:
 
 
 def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[str]:
-    """Yields lines on answers that ended in a thought, and on what the server counted otherwise than we did, by length.
+    """Yields lines on what the server counted otherwise than we did, by length.
 
     asked: how the questions under each label were put (`model_record.way_of`), and whether our own counts are exact.
     """
@@ -288,11 +286,6 @@ def counted(found: Sequence[Prediction], asked: Mapping[str, str]) -> Iterator[s
         groups.setdefault((p.template, p.length), []).append(p)
     cut = {label: cut_lengths((p for p in found if p.template == label), exact(label)) for label, _ in groups}
     for (label, length), whole in groups.items():
-        if ended := sum(p.ended_thinking for p in whole):
-            yield (
-                f"{ended} of {len(whole)} answers at {length} ({label}) ended while the model was thinking, and are "
-                "empty: give a greater --thinking."
-            )
         if not (group := [p for p in whole if "prompt" in p.counted]):
             continue
         counts = sorted(p.counted["prompt"] for p in group)

@@ -10,12 +10,12 @@ import json
 import os
 from typing import Any
 
-from levelfield.cli.arguments import MOST, is_text
-from levelfield.cli.ruler_options import ModelChoice, ServedOptions
+from levelfield.cli.arguments import CLUSTER, MOST, ClusterOptions, is_text
+from levelfield.cli.ruler_options import PLACED, ModelChoice, PlaceOptions, ServedOptions
 from levelfield.files import abridged
 from levelfield.longcontext.bill import Prices
 from levelfield.longcontext.served.client import Address, Client, Patience
-from levelfield.longcontext.served.way import Way
+from levelfield.longcontext.served.way import WRITTEN, Way
 from levelfield.presets.options import names
 from levelfield.spec import UserError
 
@@ -26,6 +26,7 @@ OURS = {
     "prompt": "levelfield writes the prompts, and --ask and --template say how",
     "messages": "levelfield writes the messages, and --ask chat and --system say how",
     "stream": "answers are read whole, none as a stream",
+    **dict.fromkeys(WRITTEN, "each task has its own, with --thinking added, in the field that --budget-field names"),
 }
 """Fields of requests that --more cannot have, and why."""
 CHOSEN = {
@@ -36,6 +37,8 @@ CHOSEN = {
 """Fields that options set, which --more may leave out by null but not give another value."""
 LOADED = ("device", "precision", "reference_bug")
 """Options of a model that is loaded here."""
+FLAGS = {"copies": "--copies (--devices)"}
+"""Options that have two names."""
 
 
 def way_of(options: ServedOptions) -> Way:
@@ -44,7 +47,14 @@ def way_of(options: ServedOptions) -> Way:
         _check_more(options.more)
     if not 0 <= options.temperature <= 100:
         raise UserError(f"A temperature of {options.temperature:g} cannot be: give one such as 0 or 0.6.")
-    return Way(options.ask, options.system, options.temperature, options.thinking, options.more)
+    return Way(
+        options.ask,
+        options.system,
+        options.temperature,
+        options.thinking,
+        options.more,
+        budget_field=options.budget_field,
+    )
 
 
 def _check_more(more: str) -> None:
@@ -118,8 +128,10 @@ def key_of(address: Address, options: ServedOptions) -> str | None:
     return key
 
 
-def check_model(model: ModelChoice) -> None:
-    """Raises UserError for options of a model that is loaded here, which a server does not read."""
-    usual = vars(ModelChoice())
-    if chosen := [f"--{name.replace('_', '-')}" for name in LOADED if vars(model)[name] != usual[name]]:
-        raise UserError(f"A server computes as it was started: leave out {' and '.join(chosen)}.")
+def check_left_out(model: ModelChoice, place: PlaceOptions, cluster: ClusterOptions) -> None:
+    """Raises UserError for options of a model that is loaded here or by an engine, which a server does not read."""
+    loaded = {name: value for name, value in vars(model).items() if name in LOADED}
+    given = loaded | vars(place) | vars(cluster)
+    usual = vars(ModelChoice()) | vars(PLACED) | vars(CLUSTER)
+    if chosen := [FLAGS.get(name, f"--{name.replace('_', '-')}") for name in given if given[name] != usual[name]]:
+        raise UserError(f"A server places and computes its model itself: leave out {' and '.join(chosen)}.")

@@ -148,7 +148,7 @@ class Job:
         def ask(task: RulerTask, samples: Sequence[Sample]) -> Iterator[Prediction]:
             for sample in samples:
                 if old := found.get(sample.key):
-                    yield Prediction.of(sample, task, text=old.text, made=old.made, status=old.status)
+                    yield old.restated(sample, task)
 
         return ask
 
@@ -167,7 +167,7 @@ class Copy:
 
     def __init__(self, job: Job, asked: QuestionFile) -> None:
         self.job, self.asked = job, asked
-        longest = max(length for each in asked.evaluations for length in each.lengths)
+        longest = max(each.longest for each in asked.evaluations)
         self.loaded = asked.model.load(job.device, longest, job.copies)
         for each in asked.evaluations:
             runner.check(self.loaded.model, each)

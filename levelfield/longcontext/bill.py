@@ -72,7 +72,7 @@ class Bill(NamedTuple):
                     )
                     total, answered = total + each.count, answered + known
                     read += (each.count - known) * (max(0, length - budget) + beside)
-                    written += (each.count - known) * most(budget)
+                    written += (each.count - known) * (most(budget) + each.thinking)
         return Bill(total, answered, read, written)
 
     def cost(self, prices: Prices) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from levelfield.longcontext.predictions import MOST_TOKENS, LeftOut, Prediction, settings_of, task_of
+from levelfield.longcontext.served.replies import opens_thought
 from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, Sources, Tokenizer, generate
 from levelfield.spec import UserError
 
@@ -26,7 +27,8 @@ class Evaluation:
 
     count: samples of each task and length, from the first. flavour: the variant of RULER. depths: needles are placed at
     each of these; with () every sample has a depth of its own. around: text before the task and after it, where that is
-    not one of RULER's templates; `template` then only names it.
+    not one of RULER's templates; `template` then only names it. thinking: tokens that a model that is loaded here may
+    think, in addition to those of its length.
     """
 
     tasks: tuple[RulerTask, ...] = RULER
@@ -38,6 +40,7 @@ class Evaluation:
     depths: tuple[float, ...] = ()
     sources: Sources = SHIPPED
     around: tuple[str, str] | None = None
+    thinking: int = 0
 
     def __post_init__(self) -> None:
         if not self.tasks or not self.lengths or min(self.lengths) < 1:
@@ -55,6 +58,11 @@ class Evaluation:
     def prompts(self) -> int:
         """The number of prompts, all lengths together."""
         return self.count * len(self.tasks_at_depths) * len(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a prompt, its answer and the thought before that."""
+        return max(self.lengths) + self.thinking
 
     @property
     def tasks_at_depths(self) -> tuple[RulerTask, ...]:
@@ -93,7 +101,8 @@ class Evaluation:
     @property
     def record(self) -> dict[str, Any]:
         """The evaluation as JSON can hold it."""
-        return vars(self) | {"tasks": [settings_of(task) for task in self.tasks], "sources": vars(self.sources)}
+        known = {name: value for name, value in vars(self).items() if value or name != "thinking"}
+        return known | {"tasks": [settings_of(task) for task in self.tasks], "sources": vars(self.sources)}
 
     @staticmethod
     def restored(record: Mapping[str, Any]) -> Evaluation:
@@ -119,7 +128,7 @@ class Evaluation:
                 )
             )
 
-        return generate(
+        made = generate(
             task,
             length,
             tokenizer,
@@ -129,6 +138,8 @@ class Evaluation:
             count=len(indices),
             on_skipped=skip if on_skipped else None,
         )
+        opens = self.around is not None and opens_thought(self.around[1])
+        return (replace(each, thinking=self.thinking, think_open=opens) for each in made) if self.thinking else made
 
 
 @dataclass(frozen=True)

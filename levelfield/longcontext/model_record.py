@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,31 @@ def fingerprint(path: Path) -> str:
 def claim(folder: Path, *, model: str, tokenizer: str, precision: str) -> None:
     """Records the model of a folder. Raises UserError if it has answers of another model, tokenizer or precision."""
     facts = {"model": model, "tokenizer": tokenizer, "precision": precision}
-    path, answers = folder / MODEL, folder / PREDICTIONS
-    if path.exists() and answers.exists() and answers.stat().st_size:
-        known = _record(folder)
-        if known.get("model") == model.partition("+")[0]:  # as it was recorded before there were samples
-            known |= {"model": model}
-            write_json(path, known)
-        changed = [key for key, value in facts.items() if known.get(key) != value]
-        if changed:
-            there = ", ".join(f"{known.get(key)} there, {facts[key]} here" for key in changed)
-            raise UserError(
-                f"{folder} holds predictions with another {' and '.join(changed)} ({there}): give what they were made "
-                "with, or another --runs-dir folder."
-            )
+    if not _claimed(folder):
+        write_json(folder / MODEL, {**facts, "since": time.strftime("%Y-%m-%d")})
         return
-    write_json(path, {**facts, "since": time.strftime("%Y-%m-%d")})
+    check(folder, facts)
+    if (known := _record(folder))["model"] != model:  # as it was recorded before there were samples
+        write_json(folder / MODEL, known | {"model": model})
+
+
+def check(folder: Path, facts: Mapping[str, str]) -> None:
+    """Raises UserError if a folder has answers for which these facts, among those of `claim`, are others."""
+    known = dict(_record(folder) if _claimed(folder) else facts)
+    if known.get("model") == facts.get("model", "").partition("+")[0]:  # as it was recorded before there were samples
+        known["model"] = facts["model"]
+    if changed := [key for key, value in facts.items() if known.get(key) != value]:
+        there = ", ".join(f"{known.get(key)} there, {facts[key]} here" for key in changed)
+        raise UserError(
+            f"{folder} holds predictions with another {' and '.join(changed)} ({there}): give what they were made "
+            "with, or another --runs-dir folder."
+        )
+
+
+def _claimed(folder: Path) -> bool:
+    """Whether a folder has answers, and a record of what they are of."""
+    answers = folder / PREDICTIONS
+    return (folder / MODEL).exists() and answers.exists() and answers.stat().st_size > 0
 
 
 def note_address(folder: Path, url: str) -> str:

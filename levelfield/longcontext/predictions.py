@@ -7,7 +7,7 @@ Fields are the keys of `predictions.jsonl` and `left_out.jsonl`, so they keep th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -103,8 +103,9 @@ class Prediction:
     columns such as the haystack. status: "ok", or "diverged" where a logit was NaN or infinite. version: of the task
     when the answer was generated; lines without one are of version 1.
 
-    reasoning, finish, counted: of a model behind a server, what it wrote before its answer, why it ended ("stop",
-    "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning).
+    reasoning, finish, counted: of a model that may think or is behind a server, what it wrote before its answer, why it
+    ended ("stop", "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning,
+    also where it is counted here).
 
     think_open: whether its prompt had opened a thought, which the answer had to close.
 
@@ -155,6 +156,12 @@ class Prediction:
             version=task.version(sample.flavour),
             question=sample.question,
         )
+
+    def restated(self, sample: Sample, task: RulerTask) -> Prediction:
+        """Makes the same answer to the same prompt again, with what else is known of its sample today."""
+        found = Prediction.of(sample, task, text=self.text, made=self.made, status=self.status)
+        said = {name: getattr(self, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
+        return replace(found, **said)
 
     @staticmethod
     def restored(record: Mapping[str, Any]) -> Prediction:
@@ -272,6 +279,19 @@ def settled(found: Sequence[Prediction]) -> list[Prediction]:
         else p
         for p in found
     ]
+
+
+def ended_thinking(found: Sequence[Prediction]) -> Iterator[str]:
+    """Yields a line for each template and length on answers whose tokens ran out while the model was thinking."""
+    groups: dict[tuple[str, int], list[Prediction]] = {}
+    for p in found:
+        groups.setdefault((p.template, p.length), []).append(p)
+    for (label, length), whole in groups.items():
+        if ended := sum(p.ended_thinking for p in whole):
+            yield (
+                f"{ended} of {len(whole)} answers at {length} ({label}) ended while the model was thinking, and are "
+                "empty: give a greater --thinking."
+            )
 
 
 OnPrediction = Callable[[Prediction, bool], None]

@@ -9,6 +9,7 @@ A sample that does not fit its length is skipped, and its cell says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import numpy as np
 from levelfield.longcontext.answers import Answers, append_baselines, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
+from levelfield.longcontext.served.replies import CLOSED, parted, unopened
 from levelfield.ruler import RulerTask, Sample, Tokenizer
 from levelfield.ruler.early_stop import is_final
 from levelfield.spec import UserError
@@ -83,7 +85,8 @@ def collect(
 
 def check(model: LanguageModel, evaluation: Evaluation) -> None:
     """Raises UserError for lengths of more tokens than the model takes."""
-    check_lengths(model.name, model.max_length, evaluation, len(model.bos_ids))
+    before = len(model.bos_ids) + evaluation.thinking
+    check_lengths(model.name, model.max_length, evaluation, before, ", or less --thinking" * bool(evaluation.thinking))
 
 
 def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: int = 0, advice: str = "") -> None:
@@ -109,7 +112,7 @@ def _stored_first(
         append_baselines(answers.folder, task, samples)
     for sample in samples:
         if old := answers.known(sample.key):
-            yield Prediction.of(sample, task, text=old.text, made=old.made, status=old.status), False
+            yield old.restated(sample, task), False
     for prediction in asked:
         yield prediction, True
 
@@ -146,15 +149,29 @@ def _generated(
     from levelfield.pretrained.decoding import Batching, Stop, any_of, ends_with, generate_iter
 
     def done(number: int, made: Sequence[int]) -> bool:
-        return is_final(task, tokenizer.decode(made), todo[number].references)
+        text = tokenizer.decode(made)
+        if todo[number].thinking:  # what stands in a thought is no answer
+            _, mark, text = text.partition(CLOSED)
+            return bool(mark) and is_final(task, text, todo[number].references)
+        return is_final(task, text, todo[number].references)
 
     stop: Stop = any_of(ends_with(model.eos_ids), done)
-    prompts, budgets = [prompt_of(model, sample) for sample in todo], [sample.answer_tokens for sample in todo]
+    prompts, budgets = [prompt_of(model, sample) for sample in todo], [s.answer_tokens + s.thinking for s in todo]
     for number, made in generate_iter(model, prompts, budgets, stop, batching or Batching()):
         sample = todo[number]
-        broken = len(made) < sample.answer_tokens and not (made and stop(number, made))
+        ended = bool(made) and stop(number, made)
+        broken = len(made) < budgets[number] and not ended
         text = tokenizer.decode([i for i in made if i not in model.eos_ids])
-        yield Prediction.of(sample, task, text=text, made=len(made), status="diverged" if broken else "ok")
+        found = Prediction.of(sample, task, text=text, made=len(made), status="diverged" if broken else "ok")
+        yield _parted(found, sample, tokenizer, "stop" if ended else "length") if sample.thinking else found
+
+
+def _parted(found: Prediction, sample: Sample, tokenizer: Tokenizer, finish: str) -> Prediction:
+    """Returns an answer without the thought before it, which is stored beside it and counted."""
+    reasoning, text = parted(found.text)
+    counted = {"thought": len(tokenizer.encode(reasoning))} if reasoning else {}
+    opened = sample.think_open or unopened(found.text)
+    return replace(found, text=text, reasoning=reasoning, finish=finish, counted=counted, think_open=opened)
 
 
 def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:

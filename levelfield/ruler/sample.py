@@ -49,6 +49,8 @@ class Sample:
     seed: int
     slices: tuple[tuple[str, str | int | float], ...] = ()  # more columns: haystack, key, value, documents, ...
     parts: tuple[str | PromptPart, ...] = field(default=(), repr=False)
+    thinking: int = 0  # how many tokens the model may generate in addition, before its answer
+    think_open: bool = False  # whether the prompt opens a thought, which has to be closed before the answer
 
     @cached_property
     def text(self) -> str:
@@ -74,6 +76,8 @@ class Sample:
         """A hash of what the model reads and is scored by, under which predictions are stored."""
         content = hashlib.sha256(np.ascontiguousarray(self.ids, np.int32).tobytes())
         content.update("\0".join((self.task, self.tokenizer, str(self.answer_tokens), *self.references)).encode())
+        if self.thinking:
+            content.update(f"\0{self.thinking} to think".encode())
         return content.hexdigest()[:24]
 
 

@@ -12,7 +12,9 @@ from toy_reader import run
 from levelfield.cli import app, dry_run, ruler_command
 from levelfield.cli.dry_run import time_line
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice
+from levelfield.engine.models import Named, Text
 from levelfield.longcontext.bill import Bill
+from levelfield.longcontext.served.lengths import Approximate
 from levelfield.ruler import Bytes
 
 WORDS = ("--lengths", "700", "--tasks", "niah_single_1")
@@ -51,6 +53,21 @@ def test_a_dry_run_reads_no_weights_and_times_by_the_last_answers(
     )
     assert "Time: about 11.7 min, at the 100 tokens a second of the last answers here." in shown
     assert (tmp_path / "runs" / "ruler" / "model" / "predictions.jsonl").read_bytes() == stored
+
+
+def test_a_dry_run_refuses_a_folder_of_other_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, Path(), *WORDS, "--count", "1")
+    monkeypatch.setattr(dry_run, "_read", lambda *_: (Bytes(), 0))
+    again = ("ruler", "some/model", *WORDS, "--dry-run")
+    assert "another precision (float32 there, bfloat16 here)" in refused(capsys, *again, "--precision", "bfloat16")
+    Path("some/model").mkdir(parents=True)
+    monkeypatch.setattr(Named, "text", lambda self: Text(Bytes(), "of another one"))
+    assert "another model (mark there, of another one here)" in refused(capsys, *again)
+    monkeypatch.setattr(dry_run, "_read", lambda *_: (Approximate(), 0))
+    assert "another tokenizer and model (bytes there, approximate here, mark there" in refused(capsys, *again)
 
 
 def test_without_answers_the_time_is_that_of_the_parameters(

@@ -121,20 +121,24 @@ def test_a_dry_run_and_a_high_cost_ask_nothing(server: ModelServer, capsys: pyte
     assert "1 question. " in (shown := capsys.readouterr().out) and "Cost: under $0.01." in shown
     assert not Path("runs").exists()
     assert "add --yes" in refused(capsys, server, "--model", "toy", "--prices", "9000,9000")
+    assert "$2.80 is more than the limit of $0.50" in refused(
+        capsys, server, "--model", "toy", "--prices", "1000,1000", "--limit", "0.5"
+    )
+    assert "--limit" in (said := refused(capsys, server, "--model", "toy", "--limit", "few")) and "no amount" in said
+    assert "'-1' is no amount of dollars: give one such as 5" in refused(capsys, server, "--limit", "-1")
     assert server.asked == []
     ruler(server, "--model", "toy", "--prices", "9000,9000", "--yes")
     assert len(server.asked) == 4
 
 
 def test_what_requests_let_a_model_write_is_what_costs(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
-    more = {"max_tokens": None, "max_completion_tokens": 4096}
-    words = ("--model", "toy", "--ask", "chat", "--more", json.dumps(more), "--prices", "0,1000")
+    words = ("--model", "toy", "--ask", "chat", "--thinking", "3968", "--prices", "0,1000")
     ruler(server, *words, "--dry-run")
     assert "to write: at most 16,384. Cost without it: at most $16.38." in capsys.readouterr().out
     assert "add --yes" in refused(capsys, server, *words)
     assert server.asked == []
     ruler(server, *words, "--yes")
-    assert [body["max_completion_tokens"] for body in server.asked] == [4096] * 4
+    assert [body["max_tokens"] for body in server.asked] == [4096] * 4
 
 
 def test_a_system_prompt_costs_and_has_to_fit(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,9 +171,7 @@ def test_a_system_prompt_costs_and_has_to_fit(server: ModelServer, capsys: pytes
         (("--model", "a", "--thinking", "500"), "takes at most 900 tokens"),
         (("--model", "a", "--thinking", "500"), "give --lengths up to 400, or less --thinking."),
         (("--model", "a", "--ask", "chat", "--lengths", "901"), "up to 900, and leave room for the chat template"),
-        (("--model", "a", "--more", '{"max_tokens": 700}'), "give --lengths up to 328, or a smaller limit of tokens"),
         (("--model", "a", "--thinking", "900"), "no room for a question: give less --thinking"),
-        (("--model", "a", "--more", '{"max_tokens": 900}'), "no room for a question: give a smaller limit"),
         (("--model", "c", "--tokenizer", "server"), "no tokenize endpoint"),
         (("--model", "c", "--tokenizer", "approximate", "--ask", "ids"), "an approximation has no ids"),
         (("--model", "llama.cpp", "--lengths", "1024"), "takes at most 800 tokens"),
@@ -270,7 +272,7 @@ def test_a_server_that_cuts_prompts_off_is_noticed() -> None:
 def test_answers_under_the_label_of_an_earlier_version_are_not_asked_again(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("--model", "toy", "--more", '{"seed": 1, "max_completion_tokens": 256}')
+    words = ("--model", "toy", "--more", '{"seed": 1, "top_p": 0.9}')
     with monkeypatch.context() as patched:
         patched.setattr(served_command, "way_of", lambda options: replace(way_of(options), earlier=True))
         ruler(server, *words)

@@ -59,6 +59,8 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--more", '{"prompt": "Hi"}'), "cannot set 'prompt', levelfield writes the prompts"),
         (("--more", '{"messages": null}'), "cannot set 'messages', levelfield writes the messages"),
         (("--more", '{"stream": true}'), "cannot set 'stream', answers are read whole"),
+        (("--more", '{"max_tokens": null}'), "cannot set 'max_tokens', each task has its own, with --thinking added"),
+        (("--more", '{"max_completion_tokens": 128}'), "in the field that --budget-field names: leave it out."),
         (("--more", '{"temperature": 1}'), "has an option of its own: give --temperature"),
         (("--more", '{"continue_final_message": true}'), "choose --ask chat-prefix"),
         (("--more", '{"chat_template_kwargs": 5}'), "takes an object"),
@@ -71,6 +73,8 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--timeout", "1000000000"), "--timeout is 1000000000: give 1000000 at most"),
         (("--device", "cuda:1"), "leave out --device."),
         (("--reference-bug", "--precision", "bfloat16"), "leave out --precision and --reference-bug."),
+        (("--device", "cuda", "--devices", "2"), "leave out --device and --copies (--devices)."),
+        (("--engine", "slurm", "--gpus", "2", "--threads", "1"), "leave out --engine and --threads and --gpus."),
     ],
 )
 def test_what_no_request_can_have_is_refused(
@@ -227,6 +231,16 @@ def test_a_folder_goes_on_with_the_counts_that_it_was_begun_with(
     for folder in ("b", "c"):
         app.main(["ruler", *words, "--runs-dir", folder, "--count", "3"])
         assert json.loads(Path(folder, "ruler/toy-served/model.json").read_text())["tokenizer"] == "server"
+
+
+def test_a_dry_run_refuses_a_folder_that_was_begun_with_another_tokenizer(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ruler(server, "--model", "toy")
+    words = ("--model", "toy", "--tokenizer", "approximate")
+    said = refused(capsys, server, *words)
+    assert "another tokenizer (bytes there, approximate here): give what they" in said
+    assert refused(capsys, server, *words, "--dry-run") == said
 
 
 def test_a_length_beyond_the_servers_context_is_said_and_costs_no_other(

@@ -266,6 +266,7 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
         (("--devices", "0"), "--copies must be at least 1, not 0."),  # another name of the same option
         (("--gpus", "1"), "--gpus is not for --engine local"),
         (("--engine", "rya", "--dry-run"), "There is no engine 'rya'"),
+        (("--engine", "vllm"), "vllm serve tiny --tensor-parallel-size N, and then levelfield ruler http://127.0.0.1"),
         (("--spread", "2", "--device", "cpu"), "A model is spread over GPUs, and cpu is none: leave out --spread."),
         (("--spread", "2", "--engine", "slurm"), "A copy over 2 GPUs needs a worker that has them: give --gpus 2."),
         (("--spread", "4", "--engine", "ray", "--gpus", "1", "--device", "cuda"), "give --gpus 4."),

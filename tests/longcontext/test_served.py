@@ -44,7 +44,7 @@ def answers(folder: Path) -> dict[tuple[str, int, int], str]:
     return {(p.task, p.length, p.index): p.text.strip() for p in predictions(folder)}
 
 
-@pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix"])
+@pytest.mark.parametrize("by", ["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"])
 def test_every_way_of_asking_finds_what_the_model_knows(server: ModelServer, tmp_path: Path, by: By) -> None:
     ask(served(server, Way(by)), tmp_path / "served")
     asked(knows, tmp_path / "here", EVALUATION)
@@ -306,9 +306,8 @@ def test_ctrl_c_keeps_what_was_answered(server: ModelServer, tmp_path: Path) -> 
 
 
 def test_a_field_that_is_null_is_left_out(server: ModelServer, tmp_path: Path) -> None:
-    more = '{"max_tokens": null, "max_completion_tokens": 256}'
-    ask(served(server, Way("text", more=more)), tmp_path, replace(EVALUATION, count=1))
-    assert all("max_tokens" not in body and body["max_completion_tokens"] == 256 for body in server.asked)
+    ask(served(server, Way("text", more='{"temperature": null}')), tmp_path, replace(EVALUATION, count=1))
+    assert all("temperature" not in body and body["max_tokens"] == 128 for body in server.asked)
 
 
 def test_what_is_generated_ahead_comes_in_order_and_its_errors_arrive() -> None:

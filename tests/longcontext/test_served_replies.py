@@ -119,8 +119,9 @@ def test_a_whole_reply_without_a_plain_text_is_an_answer(
 @pytest.mark.parametrize(
     ("said", "advice"),
     [
-        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", '"max_completion_tokens": 4096}'),
-        ("'temperature' does not support 0 with this model.", '"temperature": null to --more'),
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "the --budget-field that it"),
+        ("'max_tokens' or 'max_completion_tokens' is too large. The maximum context length is 512.", "shorter --len"),
+        ("'temperature' does not support 0 with this model.", "--more '{\"temperature\": null}'"),
     ],
 )
 def test_a_field_that_a_hosted_model_refuses_is_told_with_the_option(

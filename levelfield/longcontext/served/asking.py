@@ -31,7 +31,7 @@ from levelfield.longcontext.predictions import AGAIN, TOO_LONG, WITHHELD, LeftOu
 from levelfield.longcontext.served.client import Client, Refusal, Unanswered, Unfinished
 from levelfield.longcontext.served.crew import Ahead, Crew
 from levelfield.longcontext.served.lengths import is_exact
-from levelfield.longcontext.served.replies import Reply
+from levelfield.longcontext.served.replies import Reply, opens_thought
 from levelfield.longcontext.served.way import PLACEHOLDER, Way, Wrapping
 from levelfield.longcontext.served.wrappings import wrapping_for
 from levelfield.ruler import RulerTask, Sample
@@ -113,7 +113,7 @@ class Served:
             key=question.key,
             reasoning=reply.reasoning,
             finish=reply.finish,
-            think_open=reply.unopened or question.wrapping.after.rstrip().endswith("<think>"),
+            think_open=reply.unopened or opens_thought(question.wrapping.after),
             counted={name: count for name, count in counts.items() if count is not None},
         )
 
@@ -174,7 +174,7 @@ class _Asking:
         self.met |= {q.key: _without_answer(q.sample, "the command ended before") for q in asked}
         for q in asked:
             if old := self.answers.known(q.key):
-                self.take(_restated(q, old), new=False)
+                self.take(old.restated(q.sample, q.task), new=False)
         for q in todo:
             if self.error:
                 return
@@ -295,13 +295,6 @@ def evaluate(
         kind, why = Unfinished if late else UserError, late or next(iter(asking.left), None)
         raise next(iter(asking.refusals), kind(f"No question has an answer. {why.why if why else WITHHELD}"))
     return asking.left
-
-
-def _restated(question: ServedQuestion, old: Prediction) -> Prediction:
-    """Makes the stored answer to the same prompt again, with what else is known of its sample today."""
-    found = Prediction.of(question.sample, question.task, text=old.text, made=old.made, status=old.status)
-    said = {name: getattr(old, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
-    return replace(found, **said)
 
 
 def _cell(question: ServedQuestion) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from levelfield.longcontext.predictions import FILTERED, MOST_TOKENS
 
+CLOSED = "</think>"
 THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
 OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
 HALF = re.compile(r"[\ud800-\udfff]")
@@ -85,7 +86,7 @@ def read(found: Any) -> Reply:
         finish=whole(str(choice.get("finish_reason") or "")),
         prompt=_count(usage, "prompt_tokens"),
         made=_count(usage, "completion_tokens"),
-        unopened=bool(THOUGHT.match(given)) and not OPEN.match(given),
+        unopened=unopened(given),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
 
@@ -120,6 +121,16 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
     """Reads a count of tokens; None for anything that cannot be one."""
     value = usage.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+
+
+def opens_thought(template_end: str) -> bool:
+    """Returns whether a template ends with the beginning of a thought, which the model then only closes."""
+    return template_end.rstrip().endswith("<think>")
+
+
+def unopened(text: str) -> bool:
+    """Returns whether a text closes a thought that it did not open, so that its prompt had."""
+    return bool(THOUGHT.match(text)) and not OPEN.match(text)
 
 
 def parted(text: str) -> tuple[str, str]:

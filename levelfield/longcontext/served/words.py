@@ -18,7 +18,9 @@ from levelfield.longcontext.served.replies import whole
 
 WORDS = 300  # characters of a server's message that are shown
 SAID = ("error", "message", "detail")
-ENDPOINTS = ("/chat/completions", "/completions", "/models")
+CHAT = "/chat/completions"
+ENDPOINTS = (CHAT, "/completions", "/models")
+NOT_THERE = "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
 TRANSIENT = (408, 409, 425, 429)
 NOT_IMPLEMENTED = 501
 PASSING = re.compile(r"overload|rate.?limit|time.?out|unavailable|server.?error|too many|try again|busy", re.IGNORECASE)
@@ -114,6 +116,8 @@ def refusal(url: str, found: Any, key: str | None) -> str:
     if 300 <= found.status_code < 400:
         return _moved(url, found, key)
     said = words(found, key)
+    if found.status_code == 404 and not found.request.url.path.endswith(CHAT):
+        return f"{url} refuses (404: {said}): add --ask chat if its model only chats; else {NOT_THERE}."
     return f"{url} refuses ({found.status_code}: {said}): {remedy(found.status_code, said)}."
 
 
@@ -122,12 +126,15 @@ def remedy(status: int, said: str) -> str:
     if status in (401, 403):
         return "set the key in the environment variable that --key-env names"
     if status == 404:
-        return "see that the address ends as the server's does (often /v1), and that it knows --model and --ask"
-    if "max_completion_tokens" in said:
-        return """add --more '{"max_tokens": null, "max_completion_tokens": 4096}'"""
+        return NOT_THERE
+    if "max_completion_tokens" in said and not too_long(said):
+        return (
+            "give the --budget-field that it takes (max_tokens or max_completion_tokens), and where it refuses a "
+            """temperature, too, add --more '{"temperature": null}'"""
+        )
     if "temperature" in said:
-        return """add "temperature": null to --more, or give the --temperature that it takes"""
-    if "context" in said or "maximum" in said or "too long" in said:
+        return """add --more '{"temperature": null}', or give the --temperature that it takes"""
+    if too_long(said) or "context" in said or "maximum" in said or "too long" in said:
         return "give shorter --lengths, or start the server with a longer context"
     return "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
 

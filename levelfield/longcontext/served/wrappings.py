@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from levelfield.pretrained.tokenizers.chat_template import ChatTemplate
 
 OWN = "own"
+USUAL = Way()
 
 
 def wrapping_for(way: Way, template: str, tokenizer: Tokenizer) -> Wrapping:
@@ -51,9 +52,10 @@ def check_template(template: str) -> None:
         raise UserError(f"There is no template '{template}': {closest(template, [*TEMPLATES, OWN])}")
 
 
-def with_own_template(evaluation: Evaluation, tokenizer: Tokenizer) -> Evaluation:
+def with_own_template(evaluation: Evaluation, tokenizer: Tokenizer, way: Way = USUAL) -> Evaluation:
     """Returns the evaluation as a model that is loaded reads it, with the tokenizer's own chat template where that is
-    asked for. Raises UserError for a tokenizer that has none."""
+    asked for. way: its system prompt and tokens to think. Raises UserError for a tokenizer that has no template."""
     if evaluation.template != OWN:
         return evaluation
-    return replace(evaluation, around=wrapping_for(Way(), OWN, tokenizer).around)
+    label = OWN if way == USUAL else way.label(OWN)
+    return replace(evaluation, template=label, around=wrapping_for(way, OWN, tokenizer).around, thinking=way.thinking)
