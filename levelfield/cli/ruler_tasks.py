@@ -1,7 +1,7 @@
 """Finds the tasks that `levelfield ruler` is asked for by name, and says which of them lack their official file.
 
-    tasks(("needles", "vt"), Sources())              # the eight tasks of needles, and vt
-    without_file(RULER, Sources(squad="dev.json"))   # the line "Left out: qa_2 (add --hotpot)."
+tasks(("needles", "vt"), Sources())              # the eight tasks of needles, and vt
+without_file(RULER, Sources(squad="dev.json"))   # the line "Left out: qa_2 (add --hotpot)."
 """
 
 from __future__ import annotations
