@@ -302,7 +302,7 @@ def tasks(rows: Sequence[Row]) -> Figure | None:
 
 
 def depths(rows: Sequence[Row]) -> Figure | None:
-    """A panel for each task that hides one needle: depth downwards, lengths to the right."""
+    """A panel for each task that hides needles: depth downwards, lengths to the right."""
     panels: dict[str, Grid] = {}
     counts: dict[str, Counts] = {}
     anchors: dict[str, Anchors] = {}

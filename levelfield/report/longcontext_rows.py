@@ -25,7 +25,8 @@ from levelfield.spec import Row
 
 READING = (
     "A number in a table leads to its list here, or to its line there. A line is a row of the file, in percent; where "
-    "it names no depth and no kind of question, it is of all questions of this length."
+    "it names no depth and no kind of question, it is of all questions of this length. Where a question has several "
+    "needles, a line with a depth counts each value that is asked for by itself."
 )
 THINKING = "thinking_tokens"
 WITHHELD = "withheld"
