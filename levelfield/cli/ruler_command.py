@@ -8,6 +8,7 @@ Copies of the model that an engine places (`ruler_copies`) answer the same quest
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -184,7 +185,7 @@ def conclude(
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
     left = [*answers.left_out(folder), *withheld]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
-    _draw(folder.name, scores, report_dir, say)
+    _draw(folder, scores, report_dir, say)
     _write(folder, scores, say)
     say_all((*_outdated(found), *_beyond(folder, evaluations)), say)
     return found
@@ -290,11 +291,15 @@ def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
     shown.add(found.base_task, found.length, match, new)
 
 
-def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say) -> None:
+def _draw(folder: Path, scores: Sequence[answers.SettingScores], report_dir: Path, say: Say) -> None:
     """Writes the report: page, tables and figures."""
-    parts = [report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant) for s in scores]
-    with disk_errors(to, "--report-dir"):
-        for path in report.build(name, parts, to / f"ruler-{name}"):
+    to = report_dir / f"ruler-{folder.name}"
+    stored = Path(os.path.relpath((folder / PREDICTIONS).resolve(), to.resolve())).as_posix()
+    parts = [
+        report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant, stored=stored) for s in scores
+    ]
+    with disk_errors(report_dir, "--report-dir"):
+        for path in report.build(folder.name, parts, to):
             say(f"Wrote {path}")
 
 

@@ -102,11 +102,12 @@ def failures(cells: Iterable[Cell]) -> list[Failure]:
             task=p.task,
             length=p.length,
             sample=p.index,
-            depth=f"{p.depths[0]:.2f}" if len(p.depths) == 1 else "",
+            depth=p.shown_depths,
             expected=", ".join(p.references),
             answered=ENDED_THINKING if p.ended_thinking else p.scored_text,
             score=one.percent("match"),
             question=p.question,
+            reasoning=p.reasoning,
         )
         for cell in cells
         for one in {id(one): one for one in (*cell.whole, *cell.placed)}.values()

@@ -70,7 +70,8 @@ class Part:
     """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
 
     gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
-    failures: the answers that are not right. variant: of RULER.
+    failures: the answers that are not right. variant: of RULER. stored: the address of the file with all answers, from
+    the page; "" for none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Part:
     gaps: Gaps = field(default_factory=dict)
     failures: Sequence[Failure] = ()
     variant: str = ""
+    stored: str = ""
 
     @property
     def model(self) -> str:
@@ -144,7 +146,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
         if slices := sliced(part.rows):
             body += [f'<p class="note">{SLICES}</p>', slices.html()]
-        body += [printed(model, part), failures.section(part.failures)]
+        body += [printed(model, part), failures.section(part.failures, part.stored)]
     behind = lists(index, gaps={part.name: part.gaps for part in parts}, made=computed)
     return document(f"RULER: {model}", [*body, section(behind, READING, tables)], script=script())
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from toy_reader import asked
+from toy_reader import asked, run
 
 from levelfield.longcontext import imported
 from levelfield.longcontext.answers import predictions
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction, settings_of
-from levelfield.longcontext.rows import middle_gaps, rows, score_cells
+from levelfield.longcontext.rows import failures, middle_gaps, rows, score_cells
 from levelfield.report import longcontext
 from levelfield.ruler import Bytes, Needle, PromptOptions, RulerTask, Tracking, generate, named, scores_of_references
 from levelfield.spec import Row
@@ -78,6 +78,20 @@ def test_the_strict_score_of_a_value_reads_as_many_as_were_asked_for() -> None:
         whole, each = told(said, (0.1, 0.3, 0.5, 0.7)), scores_of_references(SEVERAL[0], said, VALUES)
         (row,) = [r for r in rows([whole], "m") if r.get("at") == "length=64" and r.get("metric") == "strict_accuracy"]
         assert row.get("value") == 100 * fmean(one.strict for one in each)
+
+
+def test_the_list_of_failures_has_all_depths_and_leads_to_the_stored_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(monkeypatch, tmp_path, "--tasks", "niah_multivalue", "--lengths", "1500", "--count", "2", says=lambda _: " no")
+    report, answers = tmp_path / "report" / "ruler-model", tmp_path / "runs" / "ruler" / "model"
+    page = (report / "report.html").read_text()
+    for p in predictions(answers):
+        assert f">{', '.join(f'{depth:.2f}' for depth in p.depths)}</td>" in page
+    (link,) = re.findall('href="([^"]*predictions.jsonl)"', page)
+    assert (report / link).resolve() == (answers / "predictions.jsonl").resolve()
+    one = replace(told("72", (0.1, 0.3)), reasoning="Well.")
+    assert [(f.depth, f.reasoning) for f in failures(score_cells([one]))] == [("0.10, 0.30", "Well.")]
 
 
 def test_a_chain_of_variables_and_an_answer_without_depths_have_no_rows_by_depth() -> None:

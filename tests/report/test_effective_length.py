@@ -132,6 +132,19 @@ def test_failures_are_listed_escaped_and_shortened() -> None:
     assert section([]) == ""
 
 
+def test_the_list_leads_to_the_file_with_all_answers() -> None:
+    page = section([Failure("vt", 4096, 3, "0.25, 0.50", "ABC", "no", 50.0)], "../runs/a b&c/predictions.jsonl")
+    assert '<a href="../runs/a%20b%26c/predictions.jsonl">predictions.jsonl</a>' in page and ">0.25, 0.50</td>" in page
+    assert "<a href" not in section([Failure("vt", 4096, 3, "", "ABC", "no", 50.0)])
+
+
+def test_the_end_of_reasoning_is_shown_where_there_was_any() -> None:
+    one = Failure("vt", 4096, 3, "", "ABC", "no", 50.0, reasoning="first " + "well, " * 100 + "so <it> is\nABD.")
+    page = section([one, one._replace(reasoning="")])
+    assert ">end of reasoning</th>" in page and "well, so &lt;it&gt; is ABD.</td>" in page and "first" not in page
+    assert ">... " in page and "reasoning" not in section([one._replace(reasoning="")])
+
+
 def test_a_failure_has_its_question_where_that_was_stored() -> None:
     one, older = Failure("vt", 4096, 3, "", "ABC", "no", 0.0, "Who <is> it?"), Failure("vt", 1, 0, "", "", "", 0.0)
     assert ">question</th>" in (page := section([older, one])) and "Who &lt;is&gt; it?" in page
