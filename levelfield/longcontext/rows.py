@@ -149,11 +149,11 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     values, found or not, each at the depth of its own needle; their stderr still is over samples. status: "partial"
     where samples were skipped, "left_out" where all were, "outdated" where answers are to prompts of an earlier
     version, "diverged" where logits were no numbers: such answers count as wrong, and where all are such there is no
-    value; an average has the worst status of its tasks.
-    `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many answers are empty
-    because tokens ran out while it was thinking, and `withheld` how many answers a server's
-    content filter withheld, which are left out. positions: the number that the model was made for, where it is known;
-    it is added to every row.
+    value; an average has the worst status of its tasks. Question sets may have further scores of their own, such as
+    `last_line_f1`. `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many
+    answers are empty because tokens ran out while it was thinking, and `withheld` how many answers a server's content
+    filter withheld, which are left out. positions: the number that the model was made for, where it is known; it is
+    added to every row.
     """
     left = list(left)
     made = [
@@ -166,6 +166,7 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
             *_sliced_rows(cell, model, metric, column),
         )
     ]
+    made += [row for cell in cells for row in _other_rows(cell, model)]
     made += _average_rows(cells, model)
     made += _thinking_rows(cells, model)
     withheld = Counter((one.base_task, one.length) for one in left if one.why == WITHHELD)
@@ -233,6 +234,19 @@ def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[R
         for value in sorted(by_value):
             at, group = f"{cell.at},{name}={value}", by_value[value]
             yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=cell.status)
+
+
+def _other_rows(cell: Cell, model: str) -> Iterator[Row]:
+    """Yields rows of the further scores that a question set has."""
+    found: dict[str, list[float]] = {}
+    for p in (one.prediction for one in cell.whole):
+        if isinstance(task := p.ruler_task, QuestionSet):
+            for metric, value in task.other_scores(p.scored_text, p.references).items():
+                found.setdefault(metric, []).append(100 * value)
+    for metric, values in found.items():
+        values = [] if _broken(cell.whole) else values
+        row = row_of(model, cell.task, cell.at, metric=metric, values=values, status=cell.status)
+        yield row | Row(n=len(cell.whole))
 
 
 def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:

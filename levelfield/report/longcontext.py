@@ -22,6 +22,7 @@ from levelfield.report.links import marked, slug
 from levelfield.report.longcontext_rows import (
     AVERAGES,
     ENDED,
+    OTHER,
     READING,
     THINKING,
     WITHHELD,
@@ -192,6 +193,10 @@ def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[s
         match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
         lines.append((task, *(_cell(match.get(n), strict.get(n)) for n in lengths)))
         links.append(led([match.get(n) for n in lengths], named=True))
+        for metric, name in OTHER.items():
+            if other := by.get((task, metric)):
+                lines.append((f"{task}, {name}", *(_cell(other.get(n), None) for n in lengths)))
+                links.append(led([other.get(n) for n in lengths]))
     for name in dict.fromkeys(row.get("model", "") for row in baselines):
         mine = [row for row in baselines if row.get("model") == name]
         means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
