@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
-from levelfield.cli.streams import Say, several
+from levelfield.cli.streams import Say, say_all, several
 from levelfield.files import check_name, disk_errors
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers, leave_out
@@ -43,15 +43,15 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
     """Writes the samples that the options describe. Raises UserError."""
     if asked.table:
         raise UserError("--table is of models that are evaluated here: leave it out, and name --tasks and --lengths.")
-    (evaluation,) = ruler_command.evaluations(asked, name, ruler_command.sources(texts))
+    sources = ruler_command.sources(texts)
+    (evaluation,) = ruler_command.evaluations(asked, name, sources)
     tokenizer = tokenizer_here(name)
     evaluation = with_own_template(evaluation, tokenizer)
     ruler_command.check([evaluation])
     with disk_errors(target.folder, "--folder"):
         files, left = exported.export(evaluation, tokenizer, target.form, target.folder)
         old = earlier_export.clear(target.folder, files)
-    for line in ruler_command.skipped(left):
-        say(line)
+    say_all((*ruler_command.left_out(asked, name, sources), *ruler_command.skipped(left)), say)
     say(f"Wrote {several(len(files), 'file')} to {target.folder}.")
     if old:
         names = ", ".join(str(path.relative_to(target.folder)) for path in old[:3]) + (", ..." if len(old) > 3 else "")

@@ -26,7 +26,7 @@ from levelfield.cli.ruler_options import (
     ServedOptions,
     TextOptions,
 )
-from levelfield.cli.streams import ended, say
+from levelfield.cli.streams import ended, say, say_all
 from levelfield.spec import UserError
 
 
@@ -61,6 +61,7 @@ def ruler(
     evaluations, by = ruler_command.evaluations(asked, model.name, sources), None
     if not output.rescore:
         evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir, way)
+        say_all(ruler_command.left_out(asked, model.name, sources), say)
     if (place, cluster) != (PLACED, CLUSTER):
         by = ruler_copies.answerer(place, cluster, model, output.runs_dir)
     if dry_run:

@@ -8,7 +8,8 @@ Copies of the model that an engine places (`ruler_copies`) answer the same quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.console import Console
 
 from levelfield.cli.arguments import numbers, share, tokens
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
+from levelfield.cli.ruler_tasks import ALL, at_hand, tasks, without_file
 from levelfield.cli.score_table import ScoreTable, score_table
 from levelfield.cli.streams import Say, say_all, several
 from levelfield.engine.models import Loaded, Named
@@ -32,22 +34,10 @@ from levelfield.longcontext.served.wrappings import USUAL
 from levelfield.longcontext.survey import BUG, Checkpoint, Survey
 from levelfield.presets.options import names
 from levelfield.report import longcontext as report
-from levelfield.ruler import (
-    BEYOND,
-    OFFICIAL,
-    RULER,
-    Needle,
-    OfficialSet,
-    Questions,
-    RulerTask,
-    Sources,
-    Tokenizer,
-    score,
-    sweep,
-)
+from levelfield.ruler import RULER, OfficialSet, Sources, Tokenizer, score
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.runs import store
-from levelfield.spec import UserError, closest
+from levelfield.spec import UserError
 
 SAID = "prompts to the model itself"
 
@@ -79,46 +69,6 @@ class Here:
         return True
 
 
-def tasks(words: Sequence[str], texts: Sources) -> tuple[RulerTask, ...]:
-    """Finds tasks by name, or "all", "needles", "sweep" and "beyond", or one set, such as "walks" or "helmet".
-
-    "all" has no questions whose file is not given. Raises UserError for an unknown name, and for questions without
-    their file.
-    """
-    groups: dict[str, tuple[RulerTask, ...]] = {
-        "all": _at_hand(RULER, texts),
-        "needles": tuple(t for t in RULER if isinstance(t, Needle)),
-        "sweep": sweep(),
-        "beyond": BEYOND,
-    }
-    for task in (*BEYOND, *OFFICIAL):
-        family = task.name.partition("_")[0]
-        groups[family] = (*groups.get(family, ()), task)
-    known = {task.name: (task,) for task in (*RULER, *BEYOND, *OFFICIAL)} | groups
-    asked = names(words)
-    if unknown := [part for part in asked if part not in known]:
-        near = closest(unknown[0], [*known], "levelfield ruler --help")
-        sets = f"choose one of the sets {', '.join(groups)}, or tasks such as niah_single_1 and vt."
-        raise UserError(f"RULER has no task '{unknown[0]}': {near if near.endswith('?') else sets}")
-    found = [task for part in asked for task in known[part]]
-    for task in found:
-        if isinstance(task, Questions) and not _files(texts)[task.dataset]:
-            raise UserError(f"{task.name} needs its official file: add --{task.dataset} FILE.")
-        if isinstance(task, OfficialSet):
-            task.named(texts)
-    return tuple(dict.fromkeys(found))
-
-
-def _files(texts: Sources) -> Mapping[str, bool]:
-    """Tells which sets of questions have a file."""
-    return {"squad": bool(texts.squad), "hotpot": bool(texts.hotpot)}
-
-
-def _at_hand(tasks: Sequence[RulerTask], texts: Sources) -> tuple[RulerTask, ...]:
-    """Returns the tasks, except questions whose file is not given."""
-    return tuple(task for task in tasks if not isinstance(task, Questions) or _files(texts)[task.dataset])
-
-
 def sources(texts: TextOptions) -> Sources:
     """Returns the texts that the options name."""
     return Sources(**{name: value or None for name, value in vars(texts).items()})
@@ -139,21 +89,34 @@ def evaluations(asked: EvalOptions, model: str, texts: Sources) -> tuple[Evaluat
 
 def _free(asked: EvalOptions, overrides: Overrides) -> Evaluation:
     """Makes the default evaluation, with the fields that the options set."""
-    chosen = tasks(asked.tasks or ("all",), overrides.sources or Sources())
+    chosen = tasks(asked.tasks or (ALL,), overrides.sources or Sources())
     depths = numbers(asked.depths, share, "--depths") or None
     return replace(overrides, tasks=chosen, depths=depths).apply(Evaluation())
 
 
 def _of_table(asked: EvalOptions, model: str, overrides: Overrides) -> tuple[Evaluation, ...]:
     """Makes the evaluations of a survey's tables for this model, without questions whose file is not given."""
+    if asked.tasks or asked.depths:
+        raise UserError("--table chooses tasks and depths itself: leave out --tasks and --depths.")
+    texts = overrides.sources or Sources()
+    found = _printed(asked, model)
+    return tuple(replace(overrides, tasks=at_hand(each.tasks, texts)).apply(each) for each in found)
+
+
+def _printed(asked: EvalOptions, model: str) -> Sequence[Evaluation]:
+    """Returns the evaluations of a survey's tables as they are, for this model. Raises UserError."""
     from levelfield.engine.find import load_survey
 
     survey: Survey = load_survey(asked.table or "")
-    if asked.tasks or asked.depths:
-        raise UserError("--table chooses tasks and depths itself: leave out --tasks and --depths.")
-    found = survey.evaluations(survey.find(model), asked.effort)
-    texts = overrides.sources or Sources()
-    return tuple(replace(overrides, tasks=_at_hand(each.tasks, texts)).apply(each) for each in found)
+    return survey.evaluations(survey.find(model), asked.effort)
+
+
+def left_out(asked: EvalOptions, model: str, texts: Sources) -> Iterator[str]:
+    """Yields a line that names tasks of "all" or of a printed table whose files are not given, where there are any."""
+    if asked.table:
+        yield from without_file([task for each in _printed(asked, model) for task in each.tasks], texts)
+    elif ALL in (names(asked.tasks) or (ALL,)):
+        yield from without_file(RULER, texts)
 
 
 def with_own_template(
@@ -229,7 +192,7 @@ def conclude(
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
     left = [*answers.left_out(folder), *withheld]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
-    _draw(folder.name, scores, report_dir, say)
+    _draw(folder, scores, report_dir, say)
     _write(folder, scores, say)
     say_all((*ended_thinking(found), *_outdated(found), *_beyond(folder, evaluations)), say)
     return found
@@ -335,11 +298,15 @@ def _show(shown: ScoreTable, found: Prediction, new: bool) -> None:
     shown.add(found.base_task, found.length, match, new)
 
 
-def _draw(name: str, scores: Sequence[answers.SettingScores], to: Path, say: Say) -> None:
+def _draw(folder: Path, scores: Sequence[answers.SettingScores], report_dir: Path, say: Say) -> None:
     """Writes the report: page, tables and figures."""
-    parts = [report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant) for s in scores]
-    with disk_errors(to, "--report-dir"):
-        for path in report.build(name, parts, to / f"ruler-{name}"):
+    to = report_dir / f"ruler-{folder.name}"
+    stored = Path(os.path.relpath((folder / PREDICTIONS).resolve(), to.resolve())).as_posix()
+    parts = [
+        report.Part(s.name, s.rows, s.baselines, s.gaps, s.failures, variant=s.variant, stored=stored) for s in scores
+    ]
+    with disk_errors(report_dir, "--report-dir"):
+        for path in report.build(folder.name, parts, to):
             say(f"Wrote {path}")
 
 

@@ -76,7 +76,7 @@ def part(pairing: Pairing, models: side_by_side.Models, folders: tuple[Path, Pat
             task=pair.first.task,
             length=pair.first.length,
             sample=pair.first.index,
-            depth=f"{pair.first.depths[0]:.2f}" if len(pair.first.depths) == 1 else "",
+            depth=pair.first.shown_depths,
             expected=", ".join(pair.first.references),
             answered=(pair.first.scored_text, pair.second.scored_text),
             scores=pair.scores,

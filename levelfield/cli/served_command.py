@@ -75,7 +75,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
         evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
     else:
         known = choice.served.model or not asked.table  # else the server says whose part of the tables is meant
-        evaluations = _checked(asked, choice.served.model or "", sources) if known else ()
+        evaluations = _checked(asked, choice.served.model or "", sources, say) if known else ()
         here = tokenizer_here(word) if (word := choice.model.tokenizer) and word != SERVER else None
         with client_of(address, choice.served) as client:
             client.say = say
@@ -86,7 +86,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             folder = folder_of(name, output.runs_dir)
             damage.check(folder)
             way = way_of(choice.served).as_stored(model_record.ways(folder))
-            evaluations = evaluations or _checked(asked, name, sources)
+            evaluations = evaluations or _checked(asked, name, sources, say)
             try:
                 counting = word or model_record.counting_of(folder)
                 served = Served(client, name, way, here or tokenizer_for(counting, name, client))
@@ -114,10 +114,14 @@ def _check_lengths_answered(left: Iterable[LeftOut], found: Iterable[Prediction]
         )
 
 
-def _checked(asked: EvalOptions, model: str, sources: Sources) -> tuple[Evaluation, ...]:
-    """Makes the evaluations, and raises UserError for what can be seen to be wrong with them without a server."""
+def _checked(asked: EvalOptions, model: str, sources: Sources, say: Say) -> tuple[Evaluation, ...]:
+    """Makes the evaluations, and says which tasks are left out for want of a file.
+
+    Raises UserError for what can be seen to be wrong with them without a server.
+    """
     found = ruler_command.evaluations(asked, model, sources)
     ruler_command.check(found)
+    say_all(ruler_command.left_out(asked, model, sources), say)
     return found
 
 

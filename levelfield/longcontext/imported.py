@@ -209,7 +209,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
     """Returns the answer to a sample that RULER or lm-eval generated."""
     task, references = named(name), references_of(record["outputs"])
     prompt, tokens = record.get("input", ""), int(record.get("length") or 0)
-    single = isinstance(task, Needle) and len(references) == 1 and references[0] in prompt
+    places = [prompt.find(value) for value in references] if isinstance(task, Needle) else []
     return Prediction(
         key=_key(prompt, name, length, record["index"], *references, source),
         task=task.name,
@@ -221,7 +221,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         seed=OFFICIAL_SEED,
         tokens=0 if tokens == UNKNOWN else tokens,
         made=0,
-        depths=(prompt.index(references[0]) / len(prompt),) if single else (),
+        depths=() if -1 in places else tuple(place / len(prompt) for place in places),
         slices={},
         references=references,
         text=text,

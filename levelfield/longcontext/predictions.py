@@ -189,6 +189,11 @@ class Prediction:
         return self.task.partition("@")[2]
 
     @property
+    def shown_depths(self) -> str:
+        """The depths of all its needles, as lists show them: "0.12, 0.50"; "" without any."""
+        return ", ".join(f"{depth:.2f}" for depth in self.depths)
+
+    @property
     def setting(self) -> Setting:
         return self.flavour, self.template, self.seed
 

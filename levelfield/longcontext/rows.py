@@ -14,10 +14,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, stdev
+from typing import cast
 
 from levelfield.longcontext.predictions import WITHHELD, LeftOut, Prediction, Setting
-from levelfield.ruler import RULER, QuestionSet, Score, score
+from levelfield.ruler import RULER, Needle, QuestionSet, Score, score, scores_of_references
 from levelfield.spec import Row
 from levelfield.spec.failure import Failure
 
@@ -33,7 +35,7 @@ Share = tuple[float, int]
 
 @dataclass(frozen=True)
 class ScoredPrediction:
-    """An answer and its scores."""
+    """An answer and its scores: of the whole, or of one expected value alone (`at_depths`)."""
 
     prediction: Prediction
     score: Score
@@ -45,6 +47,20 @@ class ScoredPrediction:
     def in_middle(self) -> bool:
         """Whether its needle lies in the middle third of the text."""
         return 1 / 3 <= self.prediction.depths[0] < 2 / 3
+
+    @property
+    def at_depths(self) -> list[tuple[float, ScoredPrediction]]:
+        """The answer at the depth of its needle; where several needles are asked for, every value at that of its own.
+
+        [] without needles. A chain of variables is none of several needles: a variable's depth tells its hop, too.
+        """
+        p, task = self.prediction, self.prediction.ruler_task
+        if len(p.depths) == 1:
+            return [(p.depths[0], self)]
+        if not isinstance(task, Needle) or len(p.depths) != len(p.references):
+            return []
+        values = scores_of_references(task, p.scored_text, p.references)
+        return [(depth, ScoredPrediction(p, value)) for depth, value in zip(p.depths, values, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -86,11 +102,12 @@ def failures(cells: Iterable[Cell]) -> list[Failure]:
             task=p.task,
             length=p.length,
             sample=p.index,
-            depth=f"{p.depths[0]:.2f}" if len(p.depths) == 1 else "",
+            depth=p.shown_depths,
             expected=", ".join(p.references),
             answered=ENDED_THINKING if p.ended_thinking else p.scored_text,
             score=one.percent("match"),
             question=p.question,
+            reasoning=p.reasoning,
         )
         for cell in cells
         for one in {id(one): one for one in (*cell.whole, *cell.placed)}.values()
@@ -124,17 +141,19 @@ def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> li
 
 
 def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), positions: int | None = None) -> list[Row]:
-    """Computes rows in percent: for every cell, by depth where there is one needle, and averages over RULER.
+    """Computes rows in percent: for every cell, by depth where there are needles, and averages over RULER.
 
     `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
     much better the outer thirds of the text are than the middle third. stderr is over samples, that of an average too,
-    whose tasks are fixed and whose n counts samples. status: "partial" where samples were skipped, "left_out" where
-    all were, "outdated" where answers are to prompts of an earlier version, "diverged" where logits were no numbers:
-    such answers count as wrong, and where all are such there is no value; an average has the worst status of its tasks.
-    `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many answers are empty
-    because tokens ran out while it was thinking, and `withheld` how many answers a server's
-    content filter withheld, which are left out. positions: the number that the model was made for, where it is known;
-    it is added to every row.
+    whose tasks are fixed and whose n counts samples. Where a sample asks for several needles, rows by depth count
+    values, found or not, each at the depth of its own needle; their stderr still is over samples. status: "partial"
+    where samples were skipped, "left_out" where all were, "outdated" where answers are to prompts of an earlier
+    version, "diverged" where logits were no numbers: such answers count as wrong, and where all are such there is no
+    value; an average has the worst status of its tasks. Question sets may have further scores of their own, such as
+    `last_line_f1`. `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many
+    answers are empty because tokens ran out while it was thinking, and `withheld` how many answers a server's content
+    filter withheld, which are left out. positions: the number that the model was made for, where it is known; it is
+    added to every row.
     """
     left = list(left)
     made = [
@@ -147,6 +166,7 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
             *_sliced_rows(cell, model, metric, column),
         )
     ]
+    made += [row for cell in cells for row in _other_rows(cell, model)]
     made += _average_rows(cells, model)
     made += _thinking_rows(cells, model)
     withheld = Counter((one.base_task, one.length) for one in left if one.why == WITHHELD)
@@ -169,21 +189,38 @@ def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
 def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
     """Yields rows by chosen depth (the needle is at the nearest end of a sentence), or else by tenths of the text."""
     status = _status(cell.placed)
-    if any(len(one.prediction.depths) != 1 for one in cell.placed):
+    placed = [one.at_depths for one in cell.placed]
+    if not all(placed):
         return
     by_depth: dict[str, list[ScoredPrediction]] = {}
-    for one in cell.placed:
-        tenth = f"{min(int(one.prediction.depths[0] * TENTHS), TENTHS - 1) / TENTHS:g}"
+    for depth, one in chain.from_iterable(placed):
+        tenth = f"{min(int(depth * TENTHS), TENTHS - 1) / TENTHS:g}"
         by_depth.setdefault(one.prediction.chosen_depth or tenth, []).append(one)
     for depth in sorted(by_depth, key=float):
         at, group = f"{cell.at},depth={depth}", by_depth[depth]
-        yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
+        row = _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
+        yield row if len(placed[0]) == 1 else _over_samples(row, group, metric)
     outer, middle = ([one.percent(metric) for one in group] for group in cell.thirds)
     if column == "accuracy" and min(len(middle), len(outer)) > 1:
         row = row_of(
             model, cell.task, cell.at, metric="middle_gap", values=[fmean(outer) - fmean(middle)], status=status
         )
         yield row | Row(stderr=math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2), n=len(cell.placed))
+
+
+def _over_samples(row: Row, group: Sequence[ScoredPrediction], metric: str) -> Row:
+    """Returns the row of some values with a standard error over their samples, which it lacks where they are of one.
+
+    Values of one sample are not independent, so that what they differ from the mean by is added up for each sample.
+    """
+    apart: dict[int, float] = {}
+    for one in group:
+        number = one.prediction.index
+        apart[number] = apart.get(number, 0.0) + one.percent(metric) - row.get("value", 0.0)
+    count = len(apart)
+    if count < 2 or "value" not in row:
+        return cast("Row", {key: value for key, value in row.items() if key != "stderr"})
+    return row | Row(stderr=math.hypot(*apart.values()) * math.sqrt(count / (count - 1)) / len(group))
 
 
 def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
@@ -197,6 +234,19 @@ def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[R
         for value in sorted(by_value):
             at, group = f"{cell.at},{name}={value}", by_value[value]
             yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=cell.status)
+
+
+def _other_rows(cell: Cell, model: str) -> Iterator[Row]:
+    """Yields rows of the further scores that a question set has."""
+    found: dict[str, list[float]] = {}
+    for p in (one.prediction for one in cell.whole):
+        if isinstance(task := p.ruler_task, QuestionSet):
+            for metric, value in task.other_scores(p.scored_text, p.references).items():
+                found.setdefault(metric, []).append(100 * value)
+    for metric, values in found.items():
+        values = [] if _broken(cell.whole) else values
+        row = row_of(model, cell.task, cell.at, metric=metric, values=values, status=cell.status)
+        yield row | Row(n=len(cell.whole))
 
 
 def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from levelfield.spec import UserError
 
+BY_ITSELF = ("accelerate",)  # packages that no extra of levelfield brings
+
 
 class Missing(UserError):
     """Raised where an optional package is not installed."""
@@ -21,7 +23,8 @@ def needed(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise Missing(f"This needs the package {package}: pip install 'levelfield[text]'.") from error
+        what = package if package in BY_ITSELF else "'levelfield[text]'"
+        raise Missing(f"This needs the package {package}: pip install {what}.") from error
 
 
 def first_line(error: Exception) -> str:

@@ -28,7 +28,7 @@ Cells = Mapping[str, tuple[float, int]]
 
 def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
     """Returns a sentence for each rule, and one that names the lengths which are left out; [] where no task of RULER
-    was asked. RULER's rule needs all 13 tasks.
+    was asked. RULER's rule needs all 13 tasks: without them its sentence names those that are missing.
 
     anchor: where a page lists the averages, to which the lengths lead.
     """
@@ -44,7 +44,9 @@ def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
     )
     left = [said] if (said := left_out(asked)) else []
     if len(common) < len(TASKS):
-        return [ours, *left]
+        missing = ", ".join(task for task in TASKS if task not in common)
+        theirs = f"not known. RULER's rule needs all {len(TASKS)} tasks; missing: {missing}"
+        return [f"Effective length by RULER's rule: {theirs}.", ours, *left]
     theirs = f"Effective length by RULER's rule (the average of its {len(TASKS)} tasks is at least {BAR})"
     return [f"{theirs}: {marked(named(reaching(kept), kept, asked), anchor)}.", ours, *left]
 

@@ -22,6 +22,7 @@ from levelfield.report.links import marked, slug
 from levelfield.report.longcontext_rows import (
     AVERAGES,
     ENDED,
+    OTHER,
     READING,
     THINKING,
     WITHHELD,
@@ -70,7 +71,8 @@ class Part:
     """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
 
     gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
-    failures: the answers that are not right. variant: of RULER.
+    failures: the answers that are not right. variant: of RULER. stored: the address of the file with all answers, from
+    the page; "" for none.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Part:
     gaps: Gaps = field(default_factory=dict)
     failures: Sequence[Failure] = ()
     variant: str = ""
+    stored: str = ""
 
     @property
     def model(self) -> str:
@@ -144,7 +147,7 @@ def page(model: str, parts: Sequence[Part], drawn: Mapping[str, Mapping[str, Fig
             body += [f'<p class="note">{GAP}</p>', gaps.html()]
         if slices := sliced(part.rows):
             body += [f'<p class="note">{SLICES}</p>', slices.html()]
-        body += [printed(model, part), failures.section(part.failures)]
+        body += [printed(model, part), failures.section(part.failures, part.stored)]
     behind = lists(index, gaps={part.name: part.gaps for part in parts}, made=computed)
     return document(f"RULER: {model}", [*body, section(behind, READING, tables)], script=script())
 
@@ -190,6 +193,10 @@ def scores(rows: Sequence[Row], baselines: Sequence[Row]) -> tuple[Table, list[s
         match, strict = by.get((task, "accuracy"), {}), by.get((task, "strict_accuracy"), {})
         lines.append((task, *(_cell(match.get(n), strict.get(n)) for n in lengths)))
         links.append(led([match.get(n) for n in lengths], named=True))
+        for metric, name in OTHER.items():
+            if other := by.get((task, metric)):
+                lines.append((f"{task}, {name}", *(_cell(other.get(n), None) for n in lengths)))
+                links.append(led([other.get(n) for n in lengths]))
     for name in dict.fromkeys(row.get("model", "") for row in baselines):
         mine = [row for row in baselines if row.get("model") == name]
         means = [[row.get("value", 0.0) for row in mine if _length(row) == n] for n in lengths]
@@ -302,7 +309,7 @@ def tasks(rows: Sequence[Row]) -> Figure | None:
 
 
 def depths(rows: Sequence[Row]) -> Figure | None:
-    """A panel for each task that hides one needle: depth downwards, lengths to the right."""
+    """A panel for each task that hides needles: depth downwards, lengths to the right."""
     panels: dict[str, Grid] = {}
     counts: dict[str, Counts] = {}
     anchors: dict[str, Anchors] = {}

@@ -25,8 +25,11 @@ from levelfield.spec import Row
 
 READING = (
     "A number in a table leads to its list here, or to its line there. A line is a row of the file, in percent; where "
-    "it names no depth and no kind of question, it is of all questions of this length."
+    "it names no depth and no kind of question, it is of all questions of this length. Where a question has several "
+    "needles, a line with a depth counts each value that is asked for by itself."
 )
+OTHER = {"last_line_f1": "last line"}
+"""Scores that some tasks have beside match and the strict one, and what lines of the table call them."""
 THINKING = "thinking_tokens"
 WITHHELD = "withheld"
 ENDED = "ended_thinking"

@@ -48,7 +48,7 @@ AVERAGE = "average"
 
 
 class PairedQuestion(NamedTuple):
-    """A question that both models were asked. scores: match, from 0 to 1; depth: "" without exactly one needle."""
+    """A question that both models were asked. scores: match, from 0 to 1; depth: of all needles, "" without any."""
 
     task: str
     length: int

@@ -28,6 +28,7 @@ from levelfield.ruler.question_set import QuestionSet as QuestionSet
 from levelfield.ruler.question_set import Score as Score
 from levelfield.ruler.sample import Sample as Sample
 from levelfield.ruler.scores import score as score
+from levelfield.ruler.scores import scores_of_references as scores_of_references
 from levelfield.ruler.sources import Sources as Sources
 from levelfield.ruler.tasks import RULER as RULER
 from levelfield.ruler.tasks import CommonWords as CommonWords

@@ -73,6 +73,13 @@ class QuestionSet(ABC):
     def score(self, prediction: str, references: Sequence[str]) -> Score:
         """Returns both scores of one prediction."""
 
+    def other_scores(self, prediction: str, references: Sequence[str]) -> dict[str, float]:
+        """Returns further scores of one prediction, in [0, 1], by their metric in rows: none unless a set has some.
+
+        They are of the answer as it was generated, which ends early where both scores of `score` are settled.
+        """
+        return {}
+
     @abstractmethod
     def candidates(self, text: str) -> list[str]:
         """Lists what has the form of an answer in the context of a whole prompt, in order, with repetitions."""

@@ -77,9 +77,23 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
         return Score(string_match_part(prediction, references), float(exact))
     if isinstance(task, QuestionSet):
         return task.score(prediction, references)
-    said = dict.fromkeys(c.lower() for c in candidates(task, clean(prediction)))
-    aside = asides(task, references)
-    given = [c for c in said if c not in aside][: len(references)]
+    given = _given(task, prediction, references)
     return Score(
         string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
     )
+
+
+def scores_of_references(task: RulerTask, prediction: str, references: Sequence[str]) -> list[Score]:
+    """Returns both scores of every reference by itself, 0.0 or 1.0, whose means are the scores of the prediction.
+
+    They are of tasks whose answers have a form: needles, tracking, and lists of words.
+    """
+    given = _given(task, prediction, references)
+    return [Score(string_match_all(prediction, [r]), float(r.lower() in given)) for r in references]
+
+
+def _given(task: RulerTask, prediction: str, references: Sequence[str]) -> list[str]:
+    """Returns the answers that the strict score reads, in lower case: as many as were asked for."""
+    said = dict.fromkeys(c.lower() for c in candidates(task, clean(prediction)))
+    aside = asides(task, references)
+    return [c for c in said if c not in aside][: len(references)]

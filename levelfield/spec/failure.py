@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """An answer that is not wholly right. depth: of the needle, as a share of the text; "" without exactly one.
+    """An answer that is not wholly right. depth: of each needle, as shares of the text; "" without any.
 
     length: of the prompt, in tokens. sample: its number. score: in percent. question: "" where it was not stored.
+    reasoning: what was written before the answer; "" without any.
     """
 
     task: str
@@ -22,3 +23,4 @@ class Failure(NamedTuple):
     answered: str
     score: float
     question: str = ""
+    reasoning: str = ""

@@ -84,6 +84,42 @@ def test_without_answers_the_time_is_that_of_the_parameters(
     assert not (tmp_path / "runs").exists()
 
 
+LEFT = "Left out: qa_1, qa_2 (add --squad, --hotpot)."
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), LEFT),
+        (("--tasks", "vt,all"), LEFT),
+        (("--squad", "dev.json"), "Left out: qa_2 (add --hotpot)."),
+        (("--table", "huang2024_table1", "--count", "1", "--lengths", "2000"), LEFT),
+        (("--table", "huang2024_needles", "--count", "1", "--lengths", "2000"), ""),
+        (("--tasks", "needles"), ""),
+    ],
+)
+def test_questions_without_their_file_are_named(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Here, of a server, and where samples are exported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dry_run, "_read", lambda *_: (Bytes(), 0))
+    monkeypatch.setattr(ruler_command, "max_length", lambda *_: None)
+    Path("dev.json").write_text("{}")
+    for model in (["m"], ["http://127.0.0.1:9/v1", "--model", "m", "--tokenizer", "bytes"]):
+        app.main(["ruler", *model, "--dry-run", *words])
+        shown = capsys.readouterr().out
+        assert said in shown and ("Left out" in shown) == bool(said)
+    if not words or "--tasks" in words:
+        app.main(["export", "ruler", "--tokenizer", "bytes", "--lengths", "700", "--count", "1", *words])
+        shown = capsys.readouterr().out
+        assert said in shown and ("Left out: qa" in shown) == bool(said)
+
+
 def test_a_matrix_product_is_timed() -> None:
     import torch
 

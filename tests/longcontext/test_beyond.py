@@ -26,4 +26,8 @@ def test_the_command_asks_a_sample_of_each_set(tmp_path: Path, monkeypatch: pyte
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     of_model = [row for row in rows if row.get("model") == "model" and row["at"] == f"length={LENGTH}"]
     scores = {(row["task"], row["metric"]): row["value"] for row in of_model}
+    others = {place: scores.pop(place) for place in list(scores) if place[1] == "last_line_f1"}
+    assert others == {(f"walks_{kind}", "last_line_f1"): 0 for kind in ("parents", "bfs")}, "which go on after the list"
     assert scores == {(task.name, metric): 100 for task in BEYOND for metric in ("accuracy", "strict_accuracy")}
+    page = (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
+    assert "| walks_bfs, last line | 0.0 |" in page and "| walks_bfs | 100.0 (100.0) |" in page

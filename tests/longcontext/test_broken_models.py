@@ -75,8 +75,8 @@ def test_a_length_without_a_finite_logit_ends_the_effective_length(tmp_path: Pat
     asked(knows, tmp_path, Evaluation((SINGLE,), (700,), count=100))
     asked(knows, tmp_path, Evaluation((SINGLE,), (1000,), count=2), logit=NAN)
     (scores,) = score(tmp_path)
-    (line,) = effective_length.lines(scores.rows)
-    assert line.endswith(": 700.")
+    _, ours = effective_length.lines(scores.rows)
+    assert ours.endswith(": 700.")
     shown = longcontext.summary(longcontext.Part("", scores.rows, [], scores.gaps))
     assert "| niah_single_1 | 100.0 (100.0) | diverged |" in shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from levelfield.pretrained import bos_ids, eos_ids, generate, load
 from levelfield.pretrained.checkpoints.files import read_tensors
 from levelfield.pretrained.from_run import trained
 from levelfield.pretrained.locate import resolve_model_path
+from levelfield.pretrained.optional import needed
 from levelfield.run import build_net
 from levelfield.runs import store
 from levelfield.spec import Model, Protocol, Run, UserError
@@ -147,3 +149,10 @@ def test_weights_in_the_older_form_of_torch_are_read_and_a_table_is_said_to_be_n
     table.write_text("text,label\nx,1\n")
     with pytest.raises(UserError, match=r"a\.csv cannot be read as weights \(torch or .* give a file or"):
         read_tensors(table)
+
+
+@pytest.mark.parametrize(("package", "install"), [("accelerate", "accelerate"), ("transformers", "'levelfield[text]'")])
+def test_what_brings_an_absent_package_is_named(package: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=re.escape(f"This needs the package {package}: pip install {install}.")):
+        needed(package)

@@ -86,6 +86,47 @@ def test_a_file_of_llama2c_and_one_of_torch_are_counted_too(tmp_path: Path) -> N
     assert predicted(tmp_path / "b", "float64").weights == 8 * 21
 
 
+def header(path: Path, numbers: int = 500_000_000_000, **more: object) -> None:
+    """Writes a file of safetensors whose numbers are not there: a header, and a hole of the size that it says."""
+    named = {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [numbers // 1000, 1000]} | more}
+    named["a"] = {"data_offsets": [0, 4 * numbers]} | named["a"]
+    text = json.dumps(named).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + 4 * numbers)
+
+
+def test_a_file_larger_than_any_memory_is_predicted_and_refused(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "big", **LLAMA)
+    header(path / "model.safetensors")
+    found = predicted(path, "float32")
+    assert found.weights == 2_000_000_000_000
+    with pytest.raises(UserError, match=r"big takes about 2000\.0 GB .* and cpu has .* GB: give --precision bfloat16"):
+        memory.check("big", found, 512, Place())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"shape": [7]}, {"shape": "ab"}, {"shape": [-2, -500]}, {"shape": None}, {"dtype": "F"}, {"dtype": 3},
+     {"data_offsets": [0]}, {"data_offsets": [0, 8000], "shape": [2, 1000]}, {"data_offsets": [-4, 3996]}],
+)  # fmt: skip
+def test_a_header_that_does_not_fit_its_file_is_named(more: dict[str, object], tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "m", **LLAMA)
+    header(path / "model.safetensors", 1000)
+    assert predicted(path, "float32").weights == 4000
+    header(path / "model.safetensors", 1000, **more)
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read as weights \(.*\): copy the file again\."):
+        predicted(path, "float32")
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 20, b"\x02" + bytes(7) + b"[]", b"\x02" + bytes(7) + b"{"])
+def test_what_is_no_file_of_safetensors_is_named(content: bytes, tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "m", **LLAMA)
+    (path / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read as weights \(.*\): copy the file again\."):
+        predicted(path, "float32")
+
+
 @pytest.mark.usefixtures("small")
 def test_what_does_not_fit_is_refused_with_what_helps() -> None:
     large, long = keeping(9_500_000, 100), keeping(1_000_000, 1000)

@@ -45,8 +45,9 @@ def test_both_rules(scores: dict[int, float], theirs: str, ours: str) -> None:
 
 
 def test_rulers_rule_needs_all_thirteen_and_other_tasks_do_not_count() -> None:
-    (only,) = lines(rows({4096: 99.0}, tasks=("niah_single_1", "vt")))
-    assert "2 of its 13 tasks" in only
+    theirs, ours = lines(rows({4096: 99.0}, tasks=effective_length.TASKS[:11]))
+    assert theirs.endswith("not known. RULER's rule needs all 13 tasks; missing: qa_1, qa_2.")
+    assert "11 of its 13 tasks" in ours
     assert lines(rows({4096: 99.0}, tasks=("walks_bfs",))) == []
     mixed = [*rows({4096: 99.0}), *rows({4096: 0.0}, tasks=("walks_bfs",))]
     assert lines(mixed) == lines(rows({4096: 99.0}))
@@ -70,11 +71,12 @@ def test_without_all_thirteen_the_table_with_the_most_scores_counts() -> None:
     """One length with few tasks does not take the others' tasks, nor one with many tasks the other lengths."""
     twelve, three = effective_length.TASKS[:12], effective_length.TASKS[:3]
     few = [*rows({4096: 95.0, 8192: 90.0}, tasks=twelve), *rows({131072: 100.0}, tasks=three[:1])]
-    ours, left = lines(few)
+    theirs, ours, left = lines(few)
+    assert theirs.endswith("missing: qa_2.")
     assert "12 of its 13 tasks" in ours and ours.endswith(": 8192, the longest at which all tasks were asked.")
     assert left == f"{LEFT}131072 (1 of 12)."
     many = [*rows({1024: 95.0, 2048: 95.0, 4096: 60.0}, tasks=three), *rows({4096: 60.0}, tasks=("vt",))]
-    (ours,) = lines(many)
+    _, ours = lines(many)
     assert "3 of its 13 tasks" in ours and ours.endswith(": 2048.")
     apart = [*rows({1024: 95.0}, tasks=("vt", *three)), *rows({2048: 95.0}, tasks=("cwe", *three))]
     apart += rows({4096: 95.0}, tasks=("fwe", *three))
@@ -128,6 +130,19 @@ def test_failures_are_listed_escaped_and_shortened() -> None:
     assert re.search(r"<summary>Answers that are not right: 1</summary>", page)
     assert "(nothing)" in section([one._replace(answered=" \n")])
     assert section([]) == ""
+
+
+def test_the_list_leads_to_the_file_with_all_answers() -> None:
+    page = section([Failure("vt", 4096, 3, "0.25, 0.50", "ABC", "no", 50.0)], "../runs/a b&c/predictions.jsonl")
+    assert '<a href="../runs/a%20b%26c/predictions.jsonl">predictions.jsonl</a>' in page and ">0.25, 0.50</td>" in page
+    assert "<a href" not in section([Failure("vt", 4096, 3, "", "ABC", "no", 50.0)])
+
+
+def test_the_end_of_reasoning_is_shown_where_there_was_any() -> None:
+    one = Failure("vt", 4096, 3, "", "ABC", "no", 50.0, reasoning="first " + "well, " * 100 + "so <it> is\nABD.")
+    page = section([one, one._replace(reasoning="")])
+    assert ">end of reasoning</th>" in page and "well, so &lt;it&gt; is ABD.</td>" in page and "first" not in page
+    assert ">... " in page and "reasoning" not in section([one._replace(reasoning="")])
 
 
 def test_a_failure_has_its_question_where_that_was_stored() -> None:

@@ -94,6 +94,27 @@ def test_a_set_of_nodes_is_scored_in_whatever_form_it_comes(said: str, f1: float
     assert (found.match, found.strict) == (pytest.approx(f1), strict)
 
 
+@pytest.mark.parametrize(
+    ("said", "f1"),
+    [
+        (" aa11, bb22]", 1.0),
+        ("aa11,bb22,cc33,dd44]", 2 / 3),
+        ("aa11, bb22", 0.0),
+        ("Final Answer: [aa11, bb22]", 1.0),
+        ("I think of cc33.\nFinal Answer: [bb22, aa11].", 1.0),
+        ("I think of cc33.\nFinal Answer:[aa11]", 2 / 3),
+        ("aa11, bb22]\nThe graph has 12ab too.", 0.0),
+        ("Final Answer: [aa11, bb22]\n", 0.0),
+        ("The nodes are aa11 and bb22.", 0.0),
+        ("AA11, Bb22]", 0.0),
+        ("]", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_official_score_reads_the_list_in_the_last_line(said: str, f1: float) -> None:
+    assert Walk().other_scores(said, ("aa11", "bb22")) == {"last_line_f1": pytest.approx(f1)}
+
+
 def test_generation_ends_with_the_list_that_the_prompt_began() -> None:
     for said in (" aa11, bb22]", "[aa11]", "AA11]\n\nFinal"):
         assert Walk().is_final(said)

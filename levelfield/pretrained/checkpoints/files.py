@@ -19,11 +19,11 @@ from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from levelfield.pretrained.checkpoints import llama2c_file
+from levelfield.pretrained.checkpoints import llama2c_file, safetensors_header
 from levelfield.spec import UserError
 
 SINGLE = ("model.safetensors", "pytorch_model.bin")
@@ -106,9 +106,8 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     if path.suffix != ".safetensors":
         return {name: tuple(value.shape) for name, value in read_tensors(path).items()}
     try:
-        with safe_open(path, "pt") as opened:
-            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as error:
+        return safetensors_header.shapes(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read as weights ({error}): copy the file again.") from error
 
 

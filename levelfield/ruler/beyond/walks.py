@@ -48,6 +48,8 @@ NODE = re.compile(r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{4,8}(?!\w)")
 CLOSED = re.compile(r"\[?([^\[\]]*)\]")
 """A list at the beginning of an answer: the one that the prompt has begun, or a whole one."""
 MARK = "final answer"
+LAST_MARK = "Final Answer:"
+LAST_LINE = re.compile(r"Final Answer: ?\[(.*)\]")
 
 Edge = tuple[str, str]
 
@@ -83,6 +85,9 @@ class Walk(QuestionSet):
     def score(self, prediction: str, references: Sequence[str]) -> Score:
         return walk_score(prediction, references)
 
+    def other_scores(self, prediction: str, references: Sequence[str]) -> dict[str, float]:
+        return {"last_line_f1": last_line_f1(prediction, references)}
+
     def candidates(self, text: str) -> list[str]:
         return NODE.findall(text[: text.rfind("\n\nOperation: ")].partition("following edges:\n")[2])
 
@@ -95,11 +100,28 @@ def walk_score(prediction: str, references: Sequence[str]) -> Score:
 
     The set is the list with which the answer begins, which the prompt may have opened; without one, the list after the
     last "Final Answer" that nodes follow; and without that, all nodes up to the first closing bracket. Letter case does
-    not matter. GraphWalks reads the last line alone, which gives nothing to a model that goes on after its answer.
+    not matter. GraphWalks reads the last line alone (`last_line_f1`).
     """
     given, wanted = _nodes(clean(prediction)), set(references)
-    found = len(given & wanted)
-    return Score(2 * found / (len(given) + len(wanted)), float(given == wanted))
+    return Score(_f1(given, wanted), float(given == wanted))
+
+
+def last_line_f1(prediction: str, references: Sequence[str]) -> float:
+    """Scores a set of nodes by GraphWalks' rule: F1 of the list after "Final Answer:" in the last line, else 0.
+
+    The list ends with the line's last bracket, and names count as they are written. An answer of one line continues the
+    line that the prompt has begun. The published code also takes the words before the list for part of its first name,
+    and gives 1 where no name is right; the rule that it states does neither. Source: OpenAI 2025, openai/graphwalks.
+    """
+    lines = prediction.split("\n")
+    last = ANSWER + prediction if len(lines) == 1 and LAST_MARK not in prediction else lines[-1]
+    found = LAST_LINE.search(last)
+    given = {name.strip() for name in found[1].split(",") if name.strip()} if found else set()
+    return _f1(given, set(references))
+
+
+def _f1(given: set[str], wanted: set[str]) -> float:
+    return 2 * len(given & wanted) / (len(given) + len(wanted))
 
 
 def _nodes(text: str) -> set[str]:
