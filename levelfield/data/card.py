@@ -84,7 +84,7 @@ def make(
     notes: warnings that were given while the arrays were built; files: whether a folder of files was read for it (a
     task with archives always reads some, and so does one of a user's own files).
     """
-    found = duplicates.search(task.input, task.apart or splits, progress)
+    found = duplicates.search(task.input, task.apart or splits, progress, folded=task.folded)
     relabelled, wrong = _recomputed(task, splits)
     shared = {pair: count for pair, count in found.exact.items() if "+" in pair and count}
     overlaps = [f"{_many(count, 'example is', 'examples are')} in both {pair}" for pair, count in shared.items()]
