@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
 from levelfield.data import correlated
-from levelfield.spec import SPLITS, Examples, Input, Progress, SplitName, Tokens, no_progress
+from levelfield.spec import SPLITS, Examples, Input, Progress, SplitName, Task, Tokens, no_progress
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Duplicates:
     exact: "train" -> examples that repeat an earlier one; "train+test" -> different sequences that are in both.
     documents: the same for single inputs, where an example has several. near: "test in train" -> examples of test with
     a near duplicate in train. conflicts: sequences that come with different targets. measure: what near means.
-    unjudged: examples with too few steps to tell a near duplicate from chance.
+    unjudged: examples with too few steps to tell a near duplicate from chance. leaked: whether each test example has an
+    exact or near duplicate in train, (N,) bool, which is not stored.
     """
 
     exact: Mapping[str, int]
@@ -51,6 +52,12 @@ class Duplicates:
     conflicts: int
     measure: str
     unjudged: int = 0
+    leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, bool), compare=False, repr=False)
+
+
+def of_task(task: Task, splits: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
+    """Searches a task's arrays for duplicates, in such forms of them as the task has for it."""
+    return search(task.input, task.apart or splits, progress, folded=task.folded)
 
 
 def search(
@@ -80,7 +87,8 @@ def search(
     else:
         measure, unjudged = correlated.mark(flags, splits, progress)
     near = _counts(flags, {split: len(examples) for split, examples in splits.items()})
-    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure, unjudged=unjudged)
+    conflicts, leaked = _conflicts(splits, keys), flags[len(flags) - len(splits["test"]) :, 0]
+    return Duplicates(repeats(keys), repeats(single), near, conflicts, measure, unjudged=unjudged, leaked=leaked)
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:

@@ -150,6 +150,11 @@ class OwnData(Settings, Task):
         return dict(self._content.shared_groups)
 
     @property
+    def trained_groups(self) -> np.ndarray | None:
+        """Whether the group of each test example has training examples too, (N,) bool; None without `group`."""
+        return self._content.trained_groups if self.group else None
+
+    @property
     def test_groups(self) -> np.ndarray | None:
         """The number of the group of each test example, (N,); None without `group`."""
         return self._content.test_groups
