@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import get_type_hints
 
 from levelfield.report.audit import words
-from levelfield.report.audit.reading import Reading, width
+from levelfield.report.audit.reading import FAR, Reading, width
 from levelfield.report.audit.shares import DISORDERED, RULE
+from levelfield.report.audit.terms import rule_words
 from levelfield.spec import Row
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -123,7 +124,7 @@ def _cells(found: Reading) -> tuple[str, ...]:
         _sufficient(found) if found.learnable else "–",
         _plausible(found) if found.learnable else "–",
         shuffled.percent() if shuffled else "–",
-        f"{words.rule_words(best)}: {shares[best].percent()}" if best else "–",
+        f"{rule_words(best)}: {shares[best].percent()}" if best else "–",
         words.lead(found),
     )
 
@@ -134,10 +135,10 @@ def _rule_cells(found: Reading) -> tuple[str, ...]:
         f"`{found.task}`{_settings(found)}",
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * found.guessing:.0f} %" if found.in_percent else "–",
-        words.rule_words(best) if found.learnable else "nothing learnt",
+        rule_words(best) if found.learnable else "nothing learnt",
         found.scores[best].percent() if found.in_percent else "–",
         f"{100 * _gained(found):.0f} %" if found.learnable else "–",
-        f"{words.rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
+        f"{rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
         f"{100 * found.fact('leaked', 'test'):.0f} %",
     )
 
@@ -158,8 +159,8 @@ def _settings(found: Reading) -> str:
 def _sufficient(found: Reading) -> str:
     """The window that is enough, or what needs none: the length, or so many steps at one end; else that windows have
     not learnt it."""
-    if found.simplest and found.simplest not in words.FAR and not width(found.simplest):
-        return words.rule_words(found.simplest)
+    if found.simplest and found.simplest not in FAR and not width(found.simplest):
+        return rule_words(found.simplest)
     if math.isinf(found.enough.steps):
         return f"not learnt by up to {found.widest:.0f}"
     return f"{found.enough.steps:.0f}{', by proof' if found.proved else ''}"

@@ -78,13 +78,16 @@ def make(
     notes: Sequence[str] = (),
     files: bool = False,
     progress: Progress = no_progress,
+    *,
+    found: Duplicates | None = None,
 ) -> Card:
     """Counts everything.
 
-    notes: warnings that were given while the arrays were built; files: whether a folder of files was read for it (a
-    task with archives always reads some, and so does one of a user's own files).
+    found: duplicates, where they are searched for already. notes: warnings that were given while the arrays were built;
+    files: whether a folder of files was read for it (a task with archives always reads some, and so does one of a
+    user's own files).
     """
-    found = duplicates.search(task.input, task.apart or splits, progress)
+    found = found or duplicates.of_task(task, splits, progress)
     relabelled, wrong = _recomputed(task, splits)
     shared = {pair: count for pair, count in found.exact.items() if "+" in pair and count}
     overlaps = [f"{_many(count, 'example is', 'examples are')} in both {pair}" for pair, count in shared.items()]
@@ -112,7 +115,9 @@ def make(
 
 
 def to_json(card: Card) -> str:
-    return json.dumps(asdict(card), indent=1)
+    found = asdict(card)
+    del found["found"]["leaked"]
+    return json.dumps(found, indent=1)
 
 
 def markdown(card: Card) -> str:

@@ -5,10 +5,10 @@
     found.near["test in train"]     # test examples that have a near duplicate in train
 
 Exact duplicates have the same values, by 128-bit hash, and are near ones too. Other near duplicates reach the threshold
-of a measure that depends on the kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8
-(`minhash.py`). Square pictures of bytes: a correlation of at least 0.97 between their 8 x 8 means, every channel
-centred. Other signals: a correlation of at least 0.95, or more where steps are so few that unrelated ones reach that by
-chance (`correlated.py`).
+of a measure that depends on the kind of input. Symbols: a Jaccard similarity of shingles of at least 0.8, and of short
+sequences so few changes as chance does not explain (`shingled.py`). Square pictures of bytes: a correlation of at least
+0.97 between their 8 x 8 means, every channel centred. Other signals: a correlation of at least 0.95, or more where
+steps are so few that unrelated ones reach that by chance (`correlated.py`).
 
 What can be missed: no exact duplicate, and no picture among the first 60,000 of a split. Of signals, some where there
 are too many to rank them by all their values; `correlated.py` says how often. Of sequences of symbols, a pair at the
@@ -26,19 +26,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
 from levelfield.data import correlated
-from levelfield.spec import SPLITS, Examples, Input, Progress, SplitName, Tokens, no_progress
-
-SIMILAR = 0.8  # Jaccard similarity of sequences of symbols
-BAND = 4  # values of a signature that two candidates share
-NEIGHBOURS = 32  # how many examples before it a candidate is compared with in a band, which thousands may share
-CANDIDATES = 2_000_000  # pairs that share a band, beyond which no further neighbours are taken
-MEASURED = 200_000  # the most pairs that are compared shingle by shingle
+from levelfield.spec import SPLITS, Examples, Input, Progress, SplitName, Task, Tokens, no_progress
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,8 @@ class Duplicates:
     exact: "train" -> examples that repeat an earlier one; "train+test" -> different sequences that are in both.
     documents: the same for single inputs, where an example has several. near: "test in train" -> examples of test with
     a near duplicate in train. conflicts: sequences that come with different targets. measure: what near means.
-    unjudged: examples with too few steps to tell a near duplicate from chance.
+    unjudged: examples with too few steps to tell a near duplicate from chance. leaked: whether each test example has an
+    exact or near duplicate in train, (N,) bool, which is not stored.
     """
 
     exact: Mapping[str, int]
@@ -57,10 +52,22 @@ class Duplicates:
     conflicts: int
     measure: str
     unjudged: int = 0
+    leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, bool), compare=False, repr=False)
 
 
-def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
-    """Counts everything.
+def of_task(task: Task, splits: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
+    """Searches a task's arrays for duplicates, in such forms of them as the task has for it."""
+    return search(task.input, task.apart or splits, progress, folded=task.folded)
+
+
+def search(
+    kind: Input,
+    arrays: Mapping[SplitName, Examples],
+    progress: Progress = no_progress,
+    *,
+    folded: Mapping[SplitName, Examples] | None = None,
+) -> Duplicates:
+    """Counts everything. folded: the splits in which near duplicates are looked for, `Task.folded`.
 
     It takes about 20 s of one core for 60,000 colour pictures of 32 x 32, as for 100,000 sequences of 1,000 symbols.
     """
@@ -69,12 +76,19 @@ def search(kind: Input, arrays: Mapping[SplitName, Examples], progress: Progress
     pairs = splits["train"].documents > 1
     single: dict[str, np.ndarray] = {s: hashed(e, 1) for s, e in splits.items()} if pairs else {}
     flags = _equal(list(keys.values()))
+    if folded:
+        flags |= _equal([hashed(folded[split], folded[split].documents) for split in SPLITS])
     if isinstance(kind, Tokens):
-        measure, unjudged = _mark_symbols(flags, splits, progress), 0
+        from levelfield.data import shingled  # which compiles, and half a second is spared where nothing does
+
+        texts: dict[str, Examples] = {split: folded[split] for split in SPLITS} if folded else splits
+        measure, unjudged = shingled.mark(flags, texts, progress), 0
+        measure += ", whatever capitals and blanks a text has" if folded else ""
     else:
         measure, unjudged = correlated.mark(flags, splits, progress)
     near = _counts(flags, {split: len(examples) for split, examples in splits.items()})
-    return Duplicates(repeats(keys), repeats(single), near, _conflicts(splits, keys), measure, unjudged=unjudged)
+    conflicts, leaked = _conflicts(splits, keys), flags[len(flags) - len(splits["test"]) :, 0]
+    return Duplicates(repeats(keys), repeats(single), near, conflicts, measure, unjudged=unjudged, leaked=leaked)
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:
@@ -131,59 +145,3 @@ def _equal(keys: Sequence[np.ndarray]) -> np.ndarray:
     counts = counts[which]
     counts[np.arange(len(owner)), owner] -= 1  # itself
     return counts > 0
-
-
-def _mark_symbols(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress) -> str:
-    """Sets the flags of sequences of symbols; returns what near means."""
-    from levelfield.data.minhash import jaccard, signatures
-
-    ends = {split: examples.offsets[:: examples.documents] for split, examples in splits.items()}
-    parts = []
-    for done, (split, examples) in enumerate(splits.items()):
-        progress("signatures", done, len(splits))
-        parts.append(signatures(np.asarray(examples.x), ends[split]))
-    progress("signatures", len(splits), len(splits))
-    of = [(split, i) for split in splits for i in range(len(splits[split]))]
-    owner = np.repeat(np.arange(len(splits)), [len(examples) for examples in splits.values()])
-
-    def sequence(number: int) -> np.ndarray:
-        split, i = of[number]
-        return np.asarray(splits[split].x[ends[split][i] : ends[split][i + 1]])
-
-    pairs, agreement = candidates(np.concatenate(parts))
-    measure = f"Jaccard similarity of shingles >= {SIMILAR}"
-    estimated = len(pairs) > MEASURED
-    for done, (i, j) in enumerate(pairs.tolist()):
-        near = agreement[done] >= SIMILAR if estimated else jaccard(sequence(i), sequence(j)) >= SIMILAR
-        if near:
-            flags[i, owner[j]] = flags[j, owner[i]] = True
-        if done % 1000 == 0:
-            progress("near duplicates", done, len(pairs))
-    return f"{measure}, estimated from signatures as very many are similar" if estimated else measure
-
-
-def candidates(signature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of examples that may be near duplicates, (M, 2), and their shares of equal values, (M,).
-
-    signature: (N, BINS). A pair shares a band and agrees in nearly as many values as a near duplicate does. In a band,
-    an example is paired with the ones before it, nearest first, up to NEIGHBOURS or until CANDIDATES are reached: in
-    tasks of mostly one filler symbol nearly all examples share bands.
-    """
-    bands = [np.ascontiguousarray(signature[:, at : at + BAND]) for at in range(0, signature.shape[1], BAND)]
-    keys = [band.view(f"V{band.itemsize * BAND}")[:, 0] for band in bands]
-    orders = [np.argsort(key, kind="stable") for key in keys]
-    count = len(signature)
-    found: list[np.ndarray] = [np.empty(0, np.int64)]  # pairs i < j as i * count + j
-    for gap in range(1, NEIGHBOURS + 1):
-        for key, order in zip(keys, orders, strict=True):
-            ranked = key[order]
-            same = np.flatnonzero(ranked[gap:] == ranked[:-gap])
-            a, b = order[same], order[same + gap]
-            found.append(np.minimum(a, b) * count + np.maximum(a, b))
-        if sum(map(len, found)) > CANDIDATES or not any(map(len, found[-len(keys) :])):
-            break
-    pairs = np.stack(np.divmod(np.unique(np.concatenate(found)), max(count, 1)), 1)
-    parts = np.array_split(pairs, 64)
-    agreement = np.concatenate([np.mean(signature[p[:, 0]] == signature[p[:, 1]], axis=1) for p in parts])
-    close = agreement >= SIMILAR - 0.2
-    return pairs[close], agreement[close]

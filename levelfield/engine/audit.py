@@ -8,6 +8,7 @@ What is measured here lies beside the runs, each part written when it is done, s
 
     runs/audits/own_reviews-3f2a91c0b4/
         facts.jsonl             what needs no model
+        leaked.npy              whether each test example of the facts has a duplicate in train, (N,)
         rule-length.json        a rule's score on validation
         rule-length.npy         its score of every test example, (N,)
 """
@@ -26,9 +27,10 @@ from levelfield.data import duplicates, prepared
 from levelfield.data.audit import shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
+from levelfield.data.duplicates import Duplicates
 from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, unreadable, write_json, write_rows
 from levelfield.presets import audit
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings, unleaked
 from levelfield.runs import store
 from levelfield.spec import (
     Effort,
@@ -50,6 +52,7 @@ from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
+LEAKED = "leaked.npy"
 DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
@@ -82,9 +85,10 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
         where.mkdir(parents=True, exist_ok=True)
     if not (where / "facts.jsonl").exists():
         whole = task if task.archives or task.reads else base  # of what is generated, a part says as much
-        write_rows(
-            where / "facts.jsonl", _facts(whole, prepared.load(whole, folders.data, progress=progress), progress)
-        )
+        splits = prepared.load(whole, folders.data, progress=progress)
+        found = duplicates.of_task(whole, splits, progress)
+        _save(where / LEAKED, found.leaked)
+        write_rows(where / "facts.jsonl", _facts(whole, splits, progress, found))
     rules = _probes(task)
     missing = [name for name in rules if not _rule(where, name).exists()]
     splits = prepared.load(base, folders.data, progress=progress) if missing else {}
@@ -92,10 +96,14 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
         progress("rules", done, len(missing))
         answer = rules[name](base, splits)
         path = _rule(where, name)
-        with disk_errors(where), atomic(path.with_suffix(".npy")) as partial:
-            save_array(partial, answer.test.astype(np.float32))
+        _save(path.with_suffix(".npy"), answer.test.astype(np.float32))
         write_json(path, {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with disk_errors(path.parent), atomic(path) as unfinished:
+        save_array(unfinished, array)
 
 
 def _probes(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examples]], shallow.Answer]]:
@@ -109,10 +117,11 @@ def _rule(where: Path, name: str) -> Path:
     return where / f"rule-{name.replace(' ', '-')}.json"
 
 
-def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress) -> Iterator[Row]:
+def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress, found: Duplicates) -> Iterator[Row]:
     own = task if isinstance(task, OwnData) else None
     left_out = own.left_out if own else 0
-    yield from facts(task, splits, own.shared_groups if own else None, left_out=left_out, progress=progress)
+    shared = own.shared_groups if own else None
+    yield from facts(task, splits, shared, left_out=left_out, progress=progress, found=found)
 
 
 def _own(task: Task) -> Iterator[Row]:
@@ -135,13 +144,25 @@ def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
         raise UserError(f"No run of the audit of {task.name} has finished: run the same command again.")
     guessing = floor(base, splits["train"], splits["test"])
     alike = alike_of(task, base, splits["test"], folders)
-    found = findings(arms, guessing, alike and alike.number, constant(base, splits["test"]))
+    groups = alike and alike.number
+    found = findings(arms, guessing, groups, constant(base, splits["test"]))
+    found += unleaked(arms, guessing, groups, *_apart(task, base, where, folders))
     used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
     long = audit.training_steps(task, effort) if any(arm.kind != RULE for arm in arms) else 0
     trained = [DATA | Row(metric="training_steps", split="train", value=float(long))] if long else []
     rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *trained, *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
+
+
+def _apart(task: Task, base: Task, where: Path, folders: Folders) -> tuple[np.ndarray, str]:
+    """Returns which test examples that the audit has are not in train, (N,), and what tells: "copies", exact or near
+    ones, or their "groups" as well, unless all groups are in train."""
+    leaked, known = _array(where / LEAKED), task.trained_groups if isinstance(task, OwnData) else None
+    if isinstance(base, View) and (task.archives or task.reads):  # whose facts are of all examples
+        chosen = base.chosen(prepared.load(task, folders.data)["test"], "test")
+        leaked, known = leaked[chosen], None if known is None else known[chosen]
+    return (~leaked, "copies") if known is None or known.all() else (~(leaked | known), "groups")
 
 
 class Alike(NamedTuple):
@@ -205,7 +226,7 @@ def _rules(task: Task, where: Path) -> Iterator[Scored]:
     for name in _probes(task):
         path = _rule(where, name)
         if path.exists():
-            yield Scored(name, RULE, _validation(path), _rule_scores(path.with_suffix(".npy"))[None])
+            yield Scored(name, RULE, _validation(path), _array(path.with_suffix(".npy"))[None])
 
 
 def _validation(path: Path) -> float:
@@ -216,8 +237,8 @@ def _validation(path: Path) -> float:
     return found["validation"]
 
 
-def _rule_scores(path: Path) -> np.ndarray:
-    """Returns what a rule scores on each test example, (N,). Raises UserError for a damaged file."""
+def _array(path: Path) -> np.ndarray:
+    """Returns what is kept of each test example, (N,). Raises UserError for a damaged file."""
     try:
         return np.load(path, allow_pickle=False)
     except OSError as error:

@@ -133,6 +133,12 @@ class Task(ABC, ReadsFiles):
         return None
 
     @property
+    def folded(self) -> Mapping[SplitName, Examples] | None:
+        """The splits without what makes no other text of one, such as capitals, as symbols in which near duplicates are
+        looked for; None where they are looked for in the arrays."""
+        return None
+
+    @property
     def test_groups(self) -> np.ndarray | None:
         """The number of the group of each test example, (N,), such as its patient; None where each stands by itself.
 

@@ -136,9 +136,23 @@ class OwnData(Settings, Task):
         return self._content.apart
 
     @property
+    def folded(self) -> Mapping[SplitName, Examples] | None:
+        if not self.text or self.tokenizer:
+            return None
+        return {
+            split: Examples.of_sequences([_folded(rows.sequence(i)) for i in range(len(rows))], rows.y)
+            for split, rows in self._content.splits.items()
+        }
+
+    @property
     def shared_groups(self) -> dict[str, int]:
         """Groups with rows in both of two splits, by pair of splits; {} without `group`."""
         return dict(self._content.shared_groups)
+
+    @property
+    def trained_groups(self) -> np.ndarray | None:
+        """Whether the group of each test example has training examples too, (N,) bool; None without `group`."""
+        return self._content.trained_groups if self.group else None
 
     @property
     def test_groups(self) -> np.ndarray | None:
@@ -162,6 +176,12 @@ class OwnData(Settings, Task):
         for note in made.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
         return made.splits
+
+
+def _folded(text: np.ndarray) -> np.ndarray:
+    """Returns the bytes of a text, (T,), in small letters and with single blanks; one blank where it is blank."""
+    folded = " ".join(text.tobytes().decode("utf-8", "replace").casefold().split())
+    return np.frombuffer((folded or " ").encode(), np.uint8)
 
 
 def report_name(study: str, effort: str, tasks: Iterable[Task]) -> str:

@@ -51,6 +51,7 @@ class Content(NamedTuple):
     spellings: Mapping[str, str]
     regrouped: bool
     test_groups: np.ndarray | None
+    trained_groups: np.ndarray
     apart: dict[SplitName, Examples] | None
 
 
@@ -109,6 +110,7 @@ def content(task: Settings, identity: str) -> Content:
         cut=int((lengths > task.longest).sum()),
         spellings=spellings,
         regrouped=regrouped,
+        trained_groups=_trained_groups(groups, split),
         test_groups=_numbered_groups([g for g, name in zip(groups, split, strict=True) if name == "test"], task.group),
     )
 
@@ -134,6 +136,12 @@ def spelt_in_several_ways(task: Settings, identity: str) -> Mapping[str, int]:
     except UserError:
         return {}
     return {name: 1 for name, each in (("spellings", found.spellings), ("groups", found.regrouped)) if each}
+
+
+def _trained_groups(groups: Sequence[str], split: np.ndarray) -> np.ndarray:
+    """Returns whether the group of each test row has training rows too, (N_test,) bool."""
+    trained = {group for group, name in zip(groups, split, strict=True) if name == "train"} - {""}
+    return np.array([group in trained for group, name in zip(groups, split, strict=True) if name == "test"], bool)
 
 
 def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:

@@ -21,7 +21,7 @@ from levelfield import OwnData, tasks
 from levelfield.cli import data_commands
 from levelfield.cli.app import main
 from levelfield.data import card as cards
-from levelfield.data import duplicates, prepared
+from levelfield.data import duplicates, prepared, shingled
 from levelfield.data.duplicates import search
 from levelfield.data.minhash import BINS, WIDTH, jaccard, shingles, signatures
 from levelfield.spec import Examples, Signal, SplitName, Tokens, describe
@@ -378,12 +378,12 @@ def test_arrays_of_an_unknown_task_are_checked_without_a_card(tmp_path: Path) ->
 
 def test_sequences_of_mostly_one_filler_are_counted_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of selective copying, where nearly any two share most shingles: by signatures, and the card says so."""
-    monkeypatch.setattr(duplicates, "CANDIDATES", 5_000)
-    monkeypatch.setattr(duplicates, "MEASURED", 1_000)
+    monkeypatch.setattr(shingled, "CANDIDATES", 5_000)
+    monkeypatch.setattr(shingled, "MEASURED", 1_000)
     rows = np.zeros((400, 600), np.uint8)
     for row in rows:
         row[RNG.choice(600, 12, replace=False)] = RNG.integers(1, 3, 12)
     found = search(Tokens(3), splits_of(list(rows[:300]), list(rows[300:350]), list(rows[350:])))
     assert "estimated" in found.measure and found.near["train in train"] > 50
     signature = signatures(rows.reshape(-1), np.arange(401) * 600)
-    assert len(duplicates.candidates(signature)[0]) <= 5_000 + len(rows) * BINS // duplicates.BAND
+    assert len(shingled.candidates(signature)[0]) <= 5_000 + len(rows) * BINS // shingled.BAND

@@ -10,13 +10,13 @@ import pytest
 from toy_audits import Known
 
 import levelfield
-from levelfield import tasks
+from levelfield import OwnData, tasks
 from levelfield.cli.app import main
 from levelfield.data.audit import shallow
 from levelfield.engine import audit as auditing
 from levelfield.engine.audit import Folders
 from levelfield.presets import audit, efforts
-from levelfield.report.audit import words
+from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
 from levelfield.spec import Examples, Task, UserError, no_progress
 from levelfield.tasks.corpus import Corpus
@@ -229,3 +229,49 @@ def test_bad_input_is_one_sentence(
     said = capsys.readouterr().err
     assert end.value.code == 2 and sentence in said and said.count("\n") == 1
     assert not list(tmp_path.iterdir()), "nothing is written before"
+
+
+LEAKY = 240  # texts of a coin's label, of which the tests below have copies in train
+
+
+def leaky(path: Path, copied: int, group: str = "") -> OwnData:
+    """Texts that say nothing of their label, where the first test texts are in train too but for a letter."""
+    rng, letters = np.random.default_rng(0), np.array(list("abcdefgh ij"))
+    texts = ["".join(rng.choice(letters, 40)) for _ in range(LEAKY)]
+    split = ["test"] * 120 + ["val"] * 20 + ["train"] * 100
+    labels = rng.integers(0, 2, LEAKY).tolist()
+    rows = list(zip(texts, labels, split, range(LEAKY), strict=True))
+    rows += [(f"{t[:20]}z{t[21:]}", y, "train", at) for t, y, _, at in rows[:copied]]
+    rows += [("".join(rng.choice(letters, 40)), 0, "train", at) for at in (range(60, 90) if group else ())]
+    path.write_text("text,label,split,group\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    return OwnData(str(path), text="text", label="label", split="split", group=group)
+
+
+@pytest.mark.filterwarnings("ignore:90 groups of group")
+@pytest.mark.parametrize(
+    ("copied", "group", "left", "said"),
+    [
+        (60, "", 60, "On the 60 of 120 test examples that are not in train, exactly or nearly, the rule that knows"),
+        (60, "group", 30, "On the 30 of 120 test examples that are not in train, exactly, nearly or by their group,"),
+        (120, "", 0, "All of the test examples that were scored are in train, exactly or nearly: no score is one on"),
+        (0, "", 0, ""),
+    ],
+)
+def test_what_is_not_in_train_has_scores_of_its_own(
+    tmp_path: Path, copied: int, group: str, left: int, said: str
+) -> None:
+    task, folders = leaky(tmp_path / "a.csv", copied, group), Folders(tmp_path / "runs", tmp_path / "data")
+    auditing.measure(task, "minutes", folders, no_progress)
+    rows = auditing.collect(task, "minutes", folders)
+    found = Reading.of(rows)
+    assert found.fresh.tested == left and found.tested == 120
+    assert not said or any(sentence.startswith(said) for sentence in words.details(found))
+    assert set(found.unleaked) == (set(found.scores) if left else set())
+    if left:
+        kept = np.load(next((tmp_path / "runs").rglob("rule-positions.npy")))[90 if group else 60 :]
+        assert found.unleaked["positions"].value == pytest.approx(kept.mean())
+        assert found.scores["positions"].value > 0.65 > found.unleaked["positions"].value
+    else:
+        assert any("in train," in sentence for sentence in words.details(found)) == bool(copied)
+    page.build(rows, tmp_path / "report")
+    assert ("not in train</th>" in (tmp_path / "report/report.html").read_text()) == bool(left)

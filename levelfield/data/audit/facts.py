@@ -14,6 +14,7 @@ import numpy as np
 
 from levelfield.data import card as cards
 from levelfield.data import duplicates
+from levelfield.data.duplicates import Duplicates
 from levelfield.spec import SPLITS, Examples, Label, LabelSet, Progress, Row, SplitName, Task, no_progress
 
 PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
@@ -25,13 +26,15 @@ def facts(
     groups: Mapping[str, int] | None = None,
     left_out: int = 0,
     progress: Progress = no_progress,
+    *,
+    found: Duplicates | None = None,
 ) -> Iterator[Row]:
     """Yields a row for each number.
 
     groups: groups that both of two splits have, by pair; None where rows have none. left_out: rows that lacked input
-    or label.
+    or label. found: duplicates, where they are searched for already.
     """
-    card = cards.make(task, splits, files=True, progress=progress)
+    card = cards.make(task, splits, files=True, progress=progress, found=found)
     for split in SPLITS:
         yield _row("examples", split, card.examples[split])
         for place, steps in zip(PLACES, card.steps[split], strict=True):

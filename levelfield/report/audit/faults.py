@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from levelfield.report.audit.reading import ALIKE, Reading
+from levelfield.report.audit.terms import arm, plain, score_of
+from levelfield.report.links import marked
 from levelfield.spec import SPLITS
 
+BY = {"copies": "exactly or nearly", "groups": "exactly, nearly or by their group"}
+"""How test examples may be in the training split, by the place of the fact that says how many are."""
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
 
@@ -41,6 +45,7 @@ def faults(found: Reading) -> Iterator[str]:
     if near - leaked >= LEAK:
         share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
         yield f"{share} of the test examples have a near duplicate in the training split."
+    yield from _unleaked(found)
     if short := found.fact("not_compared"):
         examples = f"{found.led(f'{short:,.0f}', 'not_compared')} {'example has' if short == 1 else 'examples have'}"
         yield f"{examples} too few steps to tell near duplicates from chance, so that only exact ones were counted."
@@ -60,3 +65,22 @@ def faults(found: Reading) -> Iterator[str]:
         whole = sum(found.fact("examples", split) for split in SPLITS)
         counts = f"{found.led(f'{cut:,.0f}', 'cut')} of {whole:,.0f} sequences {'was' if cut == 1 else 'were'} cut"
         yield f"{counts} at {found.longest:,.0f} steps, and what follows was not read: --longest keeps more."
+
+
+def _unleaked(found: Reading) -> Iterator[str]:
+    """What is scored on test examples that training has no copy and no near duplicate of, and none of their group."""
+    by = next((by for by in BY if ("in_train", "test", by) in found.facts), "")
+    if not by or found.fact("in_train", "test", by) < LEAK:
+        return
+    if not found.unleaked:
+        share = found.led("All", "in_train", "test", by)
+        yield f"{share} of the test examples that were scored are in train, {BY[by]}: no score is one on new examples."
+        return
+    arms = dict.fromkeys(filter(None, (found.reference, found.best_rule())))
+    scores = (f"{arm(found, name)} scores {score_of(found, found.unleaked[name])}" for name in arms)
+    guessing = marked(plain(found, found.fresh.guessing), found.fresh.anchor)
+    left = found.led(f"{found.fresh.tested:,} of {found.tested:,}", "in_train", "test", by)
+    yield (
+        f"On the {left} test examples that are not in train, {BY[by]}, {' and '.join(scores)}, where guessing scores "
+        f"{guessing}."
+    )

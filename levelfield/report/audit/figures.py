@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from levelfield.report import style
 from levelfield.report.audit.reading import Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW
-from levelfield.report.audit.words import rule_words
+from levelfield.report.audit.terms import rule_words
 from levelfield.report.axis_curves import end_labels
 from levelfield.report.plots import Figure
 

@@ -14,6 +14,7 @@ from levelfield.report.audit import words
 from levelfield.report.audit.figures import draw, order_words
 from levelfield.report.audit.reading import GUESSING, Number, Reading
 from levelfield.report.audit.shares import RULE, WINDOW
+from levelfield.report.audit.terms import rule_words
 from levelfield.report.links import back, plain
 from levelfield.report.page import document, script
 from levelfield.report.plain_lists import ListLine, PlainIndex, PlainList, section
@@ -132,7 +133,7 @@ def _told(found: Reading, name: str) -> tuple[str, ...]:
 def scores(found: Reading, index: PlainIndex) -> Table:
     """A line for every arm: its score, and its share where anything is learnable."""
     factor = 100 if found.in_percent else 1
-    heads = (
+    heads: tuple[Column, ...] = (
         Column("arm"),
         Column("score" + (" (%)" if factor == 100 else ""), number=True),
         Column("95 %", number=True),
@@ -140,11 +141,17 @@ def scores(found: Reading, index: PlainIndex) -> Table:
         Column("95 %", number=True),
     )
     lines: list[tuple[str, ...]] = [("guessing", f"{factor * found.guessing:.3g}", "", "0", "")]
+    if found.unleaked:
+        heads += (Column("not in train", number=True), Column("95 %", number=True))
+        lines = [(*lines[0], f"{factor * found.fresh.guessing:.3g}", "")]
     links = [_link(index, "guessing")]
     for name, number in found.scores.items():
-        lines.append((_label(name, number), *_cells(number, factor), *_share(found, name)))
+        fresh = found.unleaked.get(name)
+        apart = _cells(fresh, factor) if fresh else ()
+        lines.append((_label(name, number), *_cells(number, factor), *_share(found, name), *apart))
         line = found.shares[name].anchor if name in found.shares else ""
-        links.append(_link(index, name)._replace(cells={3: line, 4: line} if line else {}))
+        cells = {3: line, 4: line} | ({5: fresh.anchor, 6: fresh.anchor} if fresh else {})
+        links.append(_link(index, name)._replace(cells={place: to for place, to in cells.items() if to}))
     return Table(heads, tuple(lines), links=tuple(links))
 
 
@@ -162,7 +169,7 @@ def _share(found: Reading, name: str) -> tuple[str, str]:
 
 def _label(name: str, number: Number) -> str:
     if number.kind == RULE:
-        return f"rule: {words.rule_words(name)}"
+        return f"rule: {rule_words(name)}"
     return f"windows of {number.place}" if number.kind == WINDOW else order_words(name)
 
 

@@ -56,6 +56,14 @@ class Number(NamedTuple):
         return marked(text, self.anchor)
 
 
+class Fresh(NamedTuple):
+    """What guessing scores on the test examples that are not in train too, how many they are, and the row of it."""
+
+    guessing: float = 0.0
+    tested: int = 0
+    anchor: str = ""
+
+
 class Window(NamedTuple):
     """The steps of the narrowest window that has a share of MOST, and the least and most that its interval leaves; inf
     where no window that was tried has it. Where a range is proved, all three are one step more than that."""
@@ -71,7 +79,8 @@ class Reading:
 
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
     nothing is learnable. validation: the mean score of each arm there. reference: the arm that is best on validation.
-    anchors: where a page has the rows of facts, of guessing and of what is learnable.
+    anchors: where a page has the rows of facts, of guessing and of what is learnable. unleaked: by arm, scores on the
+    test examples that are not in train too, and fresh: what guessing scores there; empty where all are such.
     """
 
     task: str
@@ -85,6 +94,8 @@ class Reading:
     learnable: bool
     reference: str
     anchors: Mapping[Key, str] = field(default_factory=dict)
+    unleaked: Mapping[str, Number] = field(default_factory=dict)
+    fresh: Fresh = field(default_factory=Fresh)
 
     @staticmethod
     def of(rows: Iterable[Row]) -> Reading:
@@ -92,7 +103,8 @@ class Reading:
         rows = list(rows)
         facts = {_key(row): row for row in rows if row.get("model") == "data"}
         learnable = next((row for row in rows if row.get("metric") == "learnable"), None)
-        guessing = next((row for row in rows if row.get("model") == "guessing"), None)
+        guesses = {row.get("metric"): row for row in rows if row.get("model") == "guessing"}
+        guessing, fresh = guesses.get("score"), guesses.get("unleaked", Row())
         if learnable is None or guessing is None:
             raise ValueError("these rows are of no audit, or of one that has not finished")
         return Reading(
@@ -108,6 +120,8 @@ class Reading:
             reference=learnable.get("model", ""),
             anchors={key: anchor_of(row) for key, row in facts.items()}
             | {GUESSING: anchor_of(guessing), LEARNABLE: anchor_of(learnable)},
+            unleaked=_numbers(rows, "unleaked"),
+            fresh=Fresh(fresh.get("value", 0.0), fresh.get("n", 0), anchor_of(fresh)),
         )
 
     @property

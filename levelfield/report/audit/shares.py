@@ -74,6 +74,26 @@ def findings(
     return rows
 
 
+def unleaked(
+    arms: Sequence[Scored], floor: np.ndarray, groups: np.ndarray | None, apart: np.ndarray, by: str
+) -> Iterator[Row]:
+    """Yields the share of test examples that are in train too, and what guessing and every arm score on the others, the
+    arms with `_low` and `_high`; nothing where there are none in train. apart: which are not, (N,) bool; by: what
+    tells, "copies" or "groups"; the others as of `findings`.
+    """
+    if apart.all():
+        return
+    yield _row("data", "in_train", float(1 - apart.mean()), len(apart), f"by={by}")
+    if not apart.any():
+        return
+    count, floor = int(apart.sum()), floor[apart]
+    _, own = np.unique(np.arange(count) if groups is None else groups[apart], return_inverse=True)
+    yield _row("guessing", "unleaked", float(floor.mean()), count)
+    for arm in arms:
+        found = _score(arm.scores[:, apart], own, bool(floor.min() >= 0))
+        yield from _three(arm.name, "unleaked", found, f"{arm.kind}={arm.place or arm.name}", count)
+
+
 class _Drawn(NamedTuple):
     """Means over test sets drawn anew: of guessing, (DRAWS,), and of each arm, whose seeds stay as they are.
 

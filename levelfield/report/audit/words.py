@@ -20,18 +20,14 @@ from typing import NamedTuple
 
 from levelfield.report.audit.faults import amount, faults
 from levelfield.report.audit.reading import (
-    FAR,
-    GRAMS,
-    GUESSING,
     LEARNABLE,
     MOST,
-    PLACES,
-    SHOWN,
     Number,
     Reading,
     width,
 )
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
+from levelfield.report.audit.terms import arm, guessing, known, plain, rule_words, score_of, steps_of
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -40,27 +36,6 @@ NEARLY = 0.9  # the least that the reference must have learnt for a claim about 
 QUICK = "smoke"  # the effort at which models are trained for seconds, so that nothing is said of range
 GREY, RED, GREEN, BROWN, BLUE = "#6a6d72", "#a3203a", "#2c7a3f", "#a35200", "#0b5ea8"  # of badges
 COMMON = 0.8  # share of one class from which being no more often right than guessing says little of the others
-
-RULES = {
-    "length": "the length alone",
-    PLACES: "each step with its place",
-    "commonest": "the commonest label",
-    "place": "the place of a step",
-    SHOWN: "the symbol behind the last question",
-}
-"""What a rule knows, where its name does not say it."""
-
-
-def rule_words(name: str) -> str:
-    """Returns what a rule knows, such as "the first 8 steps", "counts of 2-grams" or "the latest 2 symbols"."""
-    if name in RULES:
-        return RULES[name]
-    if name.endswith("-grams"):
-        return "counts of single symbols" if name == "1-grams" else f"counts of {name}"
-    if width(name):
-        return "the latest symbol" if name == "latest 1" else f"the {name} symbols"
-    side, steps = name.split()
-    return f"the {side} step" if steps == "1" else f"the {side} {steps} steps"
 
 
 def lead(found: Reading) -> str:
@@ -84,8 +59,8 @@ def _nothing(found: Reading) -> str:
     better = f"higher {found.metric}" if found.in_percent else "lower squared error"
     said = (
         f"Nothing that was tried{where} has a {better} than guessing: the best of {len(found.scores)}, "
-        f"{_arm(found, found.reference)}, scores {_score(found, found.scores[found.reference])} where guessing scores "
-        f"{_guessing(found)}."
+        f"{arm(found, found.reference)}, scores {score_of(found, found.scores[found.reference])} where guessing scores "
+        f"{guessing(found)}."
     )
     if found.fact("largest_class", "test") < COMMON:
         return said
@@ -102,7 +77,7 @@ def _tried_out(found: Reading) -> str:
     head, best = f"{_untrained(found)}, so that nothing is said of range.", found.best_rule()
     if not best:
         return head
-    chosen = f"the one that knows {_known(found, best)} is best on validation"
+    chosen = f"the one that knows {known(found, best)} is best on validation"
     return f"{head} Of the rules, {chosen}: it {_scores(found, best)}."
 
 
@@ -114,12 +89,12 @@ def _local(found: Reading) -> str:
     """What windows have."""
     enough, windows = found.enough, found.windows
     if not windows:
-        return f"{_arm(found, found.reference)} learns this best."
+        return f"{arm(found, found.reference)} learns this best."
     if found.proved or math.isinf(enough.steps):
         most = max((share for _, share in windows), key=lambda share: share.value)
         head = f"indows of up to {found.widest:.0f} steps learnt at most {most.percent()} of what a model learns here"
         head += f" in {_training(found)}"
-        rest = f"{head}; {_arm(found, found.reference)} learnt the rest" if most.high < MOST else head
+        rest = f"{head}; {arm(found, found.reference)} learnt the rest" if most.high < MOST else head
         if found.proved:
             return f"By proof, windows of {enough.steps:.0f} steps suffice and none of fewer does. Trained w{rest}."
         return f"W{rest}, which longer training may teach windows as well." if most.high < MOST else f"W{rest}."
@@ -139,9 +114,9 @@ def _local(found: Reading) -> str:
 def _enough(found: Reading) -> str:
     """What the narrowest sufficient window has; where it is the best that was tried, a share of itself says nothing."""
     pooled = "" if found.at_steps else ", pooled over the whole sequence,"
-    steps = f"{_steps(found.enough.steps)}{pooled}"
+    steps = f"{steps_of(found.enough.steps)}{pooled}"
     if _is_reference(found):
-        rule = f", {_arm(found, found.reference)}," if found.shares[found.reference].kind == RULE else ""
+        rule = f", {arm(found, found.reference)}," if found.shares[found.reference].kind == RULE else ""
         return f"The best that was tried{rule} sees no more than windows of {steps.removesuffix(',')}"
     return f"Windows of {steps} give {found.narrowest.percent()} of what a model learns here"
 
@@ -161,7 +136,7 @@ def _is_reference(found: Reading) -> bool:
 
 def _level(found: Reading) -> str:
     """How much was learnt at all, and what follows where that is little."""
-    head = f" The best, {_arm(found, found.reference)}, {_scores(found, found.reference)}"
+    head = f" The best, {arm(found, found.reference)}, {_scores(found, found.reference)}"
     if _is_reference(found):
         head = f" It {_scores(found, found.reference)}"
         head += "; no sequence model was better" if found.simplest == found.reference else ""
@@ -175,7 +150,7 @@ def _level(found: Reading) -> str:
 def _scores(found: Reading, arm: str) -> str:
     """What an arm scores beside guessing; for numbers, what it explains of their variance."""
     if found.in_percent:
-        return f"scores {found.scores[arm].percent()} where guessing scores {_guessing(found)}"
+        return f"scores {found.scores[arm].percent()} where guessing scores {guessing(found)}"
     explained = 1 - found.scores[arm].value / (found.guessing or -1.0)
     return (
         f"scores {found.scores[arm].plain()}, minus the squared error, and explains {100 * explained:.0f} % of variance"
@@ -193,7 +168,7 @@ def _trivial(found: Reading) -> str:
     """What needs no sequence model."""
     if not found.simplest:
         return ""
-    rule, share = _known(found, found.simplest), found.shares[found.simplest].percent()
+    rule, share = known(found, found.simplest), found.shares[found.simplest].percent()
     if found.simplest == found.reference:
         return "" if _is_reference(found) else f" No sequence model was better than the rule that knows {rule}."
     return f" Without a sequence model, {rule} already {_verb(found.simplest)} {share} of it."
@@ -233,7 +208,7 @@ def _order(found: Reading) -> Iterator[str]:
         if name.startswith("across"):
             yield f"With blocks of {name[6:]} steps shuffled whole, {_left(share)}."
     if found.shares and not found.simplest and (best := found.best_rule()):
-        yield f"The best rule without a sequence model knows {_known(found, best)}: {found.shares[best].percent()}."
+        yield f"The best rule without a sequence model knows {known(found, best)}: {found.shares[best].percent()}."
 
 
 def _left(share: Number) -> str:
@@ -322,25 +297,21 @@ def badge(found: Reading) -> Badge:
     if found.proved:
         return Badge(f"more than {found.proved:.0f} steps, proved", GREEN)
     if found.learnt < HALF and math.isfinite(enough.steps):
-        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
+        return Badge(f"open: best {plain(found, found.scores[found.reference].value)}", GREY)
     if found.simplest and not width(found.simplest):
-        given = f"{100 * found.shares[found.simplest].value:.0f} % from {_known(found, found.simplest)}"
+        given = f"{100 * found.shares[found.simplest].value:.0f} % from {known(found, found.simplest)}"
         return Badge(given, BLUE) if found.far(found.simplest) else Badge(f"no: {given}", RED)
     if found.learnt < HALF:
-        return Badge(f"open: best {_plain(found, found.scores[found.reference].value)}", GREY)
+        return Badge(f"open: best {plain(found, found.scores[found.reference].value)}", GREY)
     if math.isinf(enough.steps):
         return Badge(f"not learnt by windows of up to {found.widest:.0f} steps" if found.beyond else "undecided", GREY)
     local = 2 * enough.steps < found.fact("steps", "test", "median")
     if found.narrowest.low < SURE or (local and not found.matched):
         return Badge("undecided", GREY)
-    given = f"{100 * found.narrowest.value:.0f} % from {_steps(enough.steps)}"
+    given = f"{100 * found.narrowest.value:.0f} % from {steps_of(enough.steps)}"
     if local and found.learnt >= NEARLY:
         return Badge(f"no: {given}", BROWN)
     return Badge(given, BROWN if local else BLUE)
-
-
-def _steps(number: float) -> str:
-    return "one step" if number == 1 else f"{number:.0f} steps"
 
 
 def badge_svg(found: Reading) -> str:
@@ -363,28 +334,3 @@ def badge_svg(found: Reading) -> str:
 def _width(text: str) -> int:
     """Pixels for a text of 11 pixels with a margin; `textLength` makes any font fit."""
     return 12 + round(6.3 * len(text))
-
-
-def _arm(found: Reading, name: str) -> str:
-    if name.startswith("window"):
-        return f"windows of {_steps(float(name.removeprefix('window')))}"
-    rule = name in RULES or name.endswith(GRAMS) or " " in name
-    return f"the rule that knows {_known(found, name)}" if rule else name
-
-
-def _known(found: Reading, rule: str) -> str:
-    """What a rule knows, and whether that is most of a sequence."""
-    most = " (most of a sequence)" if found.far(rule) and rule not in FAR else ""
-    return f"{rule_words(rule)}{most}"
-
-
-def _score(found: Reading, number: Number) -> str:
-    return number.percent() if found.in_percent else number.plain()
-
-
-def _guessing(found: Reading) -> str:
-    return found.led(_plain(found, found.guessing), *GUESSING)
-
-
-def _plain(found: Reading, value: float) -> str:
-    return f"{100 * value:.0f} %" if found.in_percent else f"{value:.3g}"

@@ -1,0 +1,60 @@
+"""Says what arms of an audit are called, what a rule knows, and what is scored, in the words of its sentences.
+
+rule_words("last 8")         # "the last 8 steps"
+arm(found, "2-grams")        # "the rule that knows counts of 2-grams"
+"""
+
+from __future__ import annotations
+
+from levelfield.report.audit.reading import FAR, GRAMS, GUESSING, PLACES, SHOWN, Number, Reading, width
+
+RULES = {
+    "length": "the length alone",
+    PLACES: "each step with its place",
+    "commonest": "the commonest label",
+    "place": "the place of a step",
+    SHOWN: "the symbol behind the last question",
+}
+"""What a rule knows, where its name does not say it."""
+
+
+def rule_words(name: str) -> str:
+    """Returns what a rule knows, such as "the first 8 steps", "counts of 2-grams" or "the latest 2 symbols"."""
+    if name in RULES:
+        return RULES[name]
+    if name.endswith("-grams"):
+        return "counts of single symbols" if name == "1-grams" else f"counts of {name}"
+    if width(name):
+        return "the latest symbol" if name == "latest 1" else f"the {name} symbols"
+    side, steps = name.split()
+    return f"the {side} step" if steps == "1" else f"the {side} {steps} steps"
+
+
+def steps_of(number: float) -> str:
+    return "one step" if number == 1 else f"{number:.0f} steps"
+
+
+def arm(found: Reading, name: str) -> str:
+    """Returns what a window, a model or a rule is called."""
+    if name.startswith("window"):
+        return f"windows of {steps_of(float(name.removeprefix('window')))}"
+    rule = name in RULES or name.endswith(GRAMS) or " " in name
+    return f"the rule that knows {known(found, name)}" if rule else name
+
+
+def known(found: Reading, rule: str) -> str:
+    """What a rule knows, and whether that is most of a sequence."""
+    most = " (most of a sequence)" if found.far(rule) and rule not in FAR else ""
+    return f"{rule_words(rule)}{most}"
+
+
+def score_of(found: Reading, number: Number) -> str:
+    return number.percent() if found.in_percent else number.plain()
+
+
+def guessing(found: Reading) -> str:
+    return found.led(plain(found, found.guessing), *GUESSING)
+
+
+def plain(found: Reading, value: float) -> str:
+    return f"{100 * value:.0f} %" if found.in_percent else f"{value:.3g}"
