@@ -21,7 +21,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 def of_process() -> dict[str, Any]:
     """What a test could leave changed for those after it in the same process. Whoever has torch has it imported."""
-    found: dict[str, Any] = {f"signal {number}": signal.getsignal(number) for number in signal.valid_signals()}
+    own = {getattr(signal, "SIGALRM", None)}  # of pytest-timeout, until a test fails
+    found: dict[str, Any] = {f"signal {number}": signal.getsignal(number) for number in signal.valid_signals() - own}
     found |= {"folder": Path.cwd(), "limit of csv": csv.field_size_limit(), "sys.path": list(sys.path)}
     found |= {"format of warnings": warnings.formatwarning}
     found |= {f"variable {name}": value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}

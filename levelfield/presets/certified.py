@@ -235,12 +235,20 @@ def _looks_back(mixer: MixerConfig, effort: Effort, asked: Asked) -> bool:
     wrong with it."""
     scale = SCALES[effort]
     _require_room(mixer, effort, asked)
+    _require_text(effort, asked)
     can = mixer.takes_causal or not contract.looks_ahead(mixer, scale.width)
     causal = "causal" in mixer.directions and can
     lengths = [asked.task(apart, effort).max_length for apart in scale.batches]
     longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
     contract.check(mixer, scale.width, causal, longest=longest, padding=False)
     return causal
+
+
+def _require_text(effort: Effort, asked: Asked) -> None:
+    """Raises UserError where the filler is of a text that does not do for the longest range of the effort."""
+    if asked.like.text is not None:
+        few = dict.fromkeys(("train", "val", "test"), asked.like.twins)
+        replace(asked.task(max(SCALES[effort].batches), effort), **few).build(None)
 
 
 def _require_room(mixer: MixerConfig, effort: Effort, asked: Asked) -> None:

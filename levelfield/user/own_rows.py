@@ -34,6 +34,7 @@ from levelfield.user.own_folders import SPLIT_NAMES
 from levelfield.user.own_settings import Settings
 
 MOST_NUMBERS = 2**20  # symbols that an array may tell apart: each has a row of weights in every model
+TESTED = 10  # test examples from which one class among them is no chance
 
 
 class Content(NamedTuple):
@@ -322,6 +323,9 @@ def _divided(
     elif names:
         if len(np.unique(train)) < 2:
             raise UserError("The training split has one class only: give more rows, or other splits.")
+        test = y[split == "test"]
+        if len(test) >= TESTED and len(np.unique(test)) < 2:
+            raise UserError("The test split has one class only, so that guessing scores 100 %: give other splits.")
         output = Label(len(names))
         targets = y
     else:

@@ -56,7 +56,7 @@ def test_places_of_marks_tell_their_order_and_the_pages_say_so() -> None:
     test = task.build(None)["test"]
     places = [(test.x.reshape(-1, task.max_length) == task.symbols + mark).argmax(1) for mark in (0, 1)]
     assert ((places[0] > places[1]) == test.y).all() and np.min(places) >= task.range
-    for page, start in (("reach.md", "# Certified range"), ("findings.md", "## 11. How far")):
+    for page, start in (("reach.md", "# Certified range"), ("findings.md", "## 12. How far")):
         section = (ROOT / "docs" / page).read_text().partition(start)[2].partition("\n## ")[0]
         assert "need not relate the one to the other" in " ".join(section.split())
 
@@ -207,6 +207,13 @@ def test_marks_filler_and_budget_may_be_asked_for_and_the_rest_is_the_studys(tmp
 def test_what_the_study_sets_cannot_be_asked_for(task: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         Source("reach", "linear", Options(tasks=(task,))).load()
+
+
+def test_a_text_that_holds_the_marks_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("the quick brown fox " * 400)
+    with pytest.raises(UserError, match="none may occur in the filler: take symbols=121 or more"):
+        Source("reach", "linear", Options(tasks=(f"reach(symbols=100, text='{book}')",))).load().runs("smoke")
 
 
 def test_widths_that_match_keep_groups_whole() -> None:

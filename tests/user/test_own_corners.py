@@ -350,3 +350,13 @@ def test_a_target_that_is_not_finite_is_refused_by_its_row(tmp_path: Path, cell:
     rows = [*(f"text {i},{i}" for i in range(40)), f"text,{cell}"]
     with pytest.raises(UserError, match="Row 41 of the column y has a number that is not finite"):
         _ = OwnData(table(tmp_path / "a.csv", rows), text="x", target=("y",)).output
+
+
+@pytest.mark.parametrize(("first", "said"), [("train", "training"), ("test", "test")])
+def test_a_split_with_one_class_is_refused(tmp_path: Path, first: str, said: str) -> None:
+    """Guessing has 100 % of such a test, and nothing can be learnt from such training data."""
+    splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
+    rows = [f"text {i},{0 if split == first else i % 2},{split}" for i, split in enumerate(splits)]
+    data = OwnData(table(tmp_path / "own.csv", rows, "x,y,split"), text="x", label="y", split="split")
+    with pytest.raises(UserError, match=f"The {said} split has one class only"):
+        data.build(None)
