@@ -12,7 +12,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
@@ -163,3 +163,17 @@ def import_runs(folders: Sequence[Path], runs_dir: Path, say: Say) -> None:
         if other := another_id(spec, name):
             raise UserError(f"{folder} is not the run {name}: its {store.SPEC} is of {other}. Get the folder again.")
         say(f"Read {share.unpack(folder, runs_dir)}")
+        for study in share.studies(folder):
+            say(_report_of(study["study"], study["effort"], spec, runs_dir))
+
+
+def _report_of(study: str, effort: str, spec: Any, runs_dir: Path) -> str:
+    """Returns which command reports a study that a run is of. A comparison is named by its mixer, which not every run
+    of it has."""
+    from levelfield.engine.find import listed
+    from levelfield.engine.restore import compared
+
+    place = ["--runs-dir", str(runs_dir)] if runs_dir != Path("runs") else []
+    if name := study if study in listed() else compared(study, spec):
+        return f"Its report: {shlex.join(['levelfield', 'report', name, '--effort', effort, *place])}"
+    return f"It is a run of {study} at effort {effort}: `levelfield report`, of what that was run as, shows it."

@@ -144,6 +144,27 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
     return replace(study, runs=lambda effort: tuple(runs))
 
 
+def compared(study: str, described: Any) -> str:
+    """Returns the name of the mixer, as the command line takes it, whose comparison has this name; "" where the run
+    that is described is not of that mixer. Nothing of a user's own is executed.
+    """
+    from levelfield.presets import comparison
+
+    for each in described["model"].get("mixers", ()):
+        with suppress(Unknown, UserError, LookupError, TypeError, ValueError):
+            if each["kind"] == UserMixer.__name__:
+                mixer = UserMixer(**{name: restore(value) for name, value in each.items() if name not in HEAD})
+                given = ", ".join(f"{key}={value!r}" for key, value in mixer.settings)
+                name = f"{mixer.path}:{mixer.name}" + (f"({given})" if given else "")
+                known = bool(mixer.path)
+            else:
+                mixer = restore(each)
+                name, known = mixer.label, by_name.mixer(mixer.label, comparison.BASELINES) == mixer
+            if known and comparison.study_name(mixer) == study:
+                return name
+    return ""
+
+
 @cache
 def kinds() -> tuple[type, ...]:
     """Returns the classes that a run may be made of. Raises ValueError where two of them have one name.

@@ -15,24 +15,26 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, remedy, write_json, write_text
-from levelfield.runs import store
+from levelfield.runs import share_studies, store
 from levelfield.runs.claims import claimed
 from levelfield.runs.names import without_hash
-from levelfield.runs.results import Described
+from levelfield.runs.results import Described, Record
 from levelfield.spec import Row, UserError
 from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
 
 class Manifest(TypedDict):
-    """What the manifest of a folder holds. files: name -> SHA-256."""
+    """What the manifest of a folder holds. files: name -> SHA-256. studies: those that the run is of, as of
+    `share_studies`; earlier versions wrote none."""
 
     format: int
     run: str
     files: dict[str, str]
+    studies: NotRequired[list[Record]]
 
 
 MANIFEST = "levelfield-run.json"
@@ -93,7 +95,8 @@ def _write(where: Path, to: Path, page: str) -> list[str]:
             shutil.copyfile(path, partial)
     write_text(to / "README.md", page)
     sums = {name: checksum(to / name) for name in names}
-    write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
+    studies = share_studies.records(where)
+    write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums, "studies": studies})
     return [*names, "load.py", "README.md", MANIFEST]
 
 
@@ -115,11 +118,17 @@ def described(folder: Path) -> tuple[str, Any]:
     return name, read_json(folder / store.SPEC, "get the folder again")
 
 
+def studies(folder: Path) -> list[Record]:
+    """Returns what is recorded of the run of a packed folder by its studies. Raises UserError for a damaged file."""
+    _manifest(folder)
+    return read_json(folder / MANIFEST).get("studies", [])
+
+
 def unpack(folder: Path, runs_dir: Path) -> Path:
     """Copies the run of a packed folder into `runs_dir`, and returns its folder there.
 
-    A run that is there already stays. Raises UserError where the folder is not whole or mixes runs, where another
-    process works on the run that is there, and where that has other rows.
+    A run that is there already stays. The records of its studies have it then, too. Raises UserError where the folder
+    is not whole or mixes runs, where another process works on the run that is there, and where that has other rows.
     """
     name, sums = _manifest(folder)
     for file, expected in sums.items():
@@ -135,6 +144,7 @@ def unpack(folder: Path, runs_dir: Path) -> Path:
                 _place(folder, where, sums)
             elif checksum(where / store.ROWS) != sums[store.ROWS]:
                 raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
+        share_studies.add(studies(folder), name, read_json(where / store.SPEC), runs_dir)
     return where
 
 
@@ -188,6 +198,8 @@ def _wrong(found: Manifest) -> str | None:
         return "the name of its run cannot be one"
     if not all(map(FILE.fullmatch, found["files"])):
         return "it lists files that no run has"
+    if faulty := share_studies.wrong(found.get("studies", [])):
+        return faulty
     missing = {store.SPEC, store.ROWS, store.LEDGER, store.DONE} - found["files"].keys()
     return f"it lists no {min(missing)}" if missing else None
 
@@ -218,7 +230,7 @@ def card(where: Path) -> str:
         "`spec.json` says what was trained, field by field; its id hashes all of it. `rows.jsonl` has every number,",
         "`ledger.json` the whole cost, `log.jsonl` the curve of training, `scores.npy` the score of each test example.",
         "",
-        "    levelfield import FOLDER                   # into runs/, where reports and probes find it",
+        "    levelfield import FOLDER                   # into runs/; says which report shows it",
         "",
     ]
     if (where / store.WEIGHTS).exists():
