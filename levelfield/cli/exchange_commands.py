@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
 from levelfield.cli.streams import Say, several
-from levelfield.files import check_name, disk_errors
+from levelfield.files import check_name, disk_errors, read_json
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers, leave_out
 from levelfield.longcontext.reserved import reserved
@@ -26,6 +26,7 @@ from levelfield.longcontext.served.lengths import tokenizer_here
 from levelfield.longcontext.served.wrappings import with_own_template
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.runs import share, store
+from levelfield.runs.share_card import Beside
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
 
@@ -117,10 +118,14 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     ruler_command.conclude(folder, [], output.report_dir, say)
 
 
-def export_run(where: Path, target: Path, push: str, say: Say) -> bool:
+def export_run(where: Path, target: Path, push: str, say: Say, licence: str = "") -> bool:
     """Packs a run into a folder, and uploads that where `push` names a place on the hub; returns whether the hub took
     it, or was not asked. Raises UserError."""
-    files = share.pack(where, target)
+    from levelfield.engine.load import code
+
+    if not store.complete(where):
+        share.pack(where, target)  # which says why it cannot be exported
+    files = share.pack(where, target, Beside(licence or "unknown", *code(read_json(where / store.SPEC))))
     say(f"Wrote {len(files)} files to {target}: read them back with `levelfield import {shlex.quote(str(target))}`.")
     if push and (why := _push(target, push)):
         again = shlex.join(["hf", "upload", push, str(target)])

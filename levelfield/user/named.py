@@ -95,6 +95,17 @@ def source(place: str) -> Source:
     return Source(content, others, hashlib.sha256(b"\0".join(parts)).hexdigest())
 
 
+def below(place: str, found: Source) -> dict[str, bytes]:
+    """Returns the files of a place by their names below the folder that they are imported from; {} where one of them
+    lies elsewhere."""
+    file = Path(place).resolve() if is_file(place) else _origin(place)[0].resolve()
+    root = file.parent if is_file(place) else _root(place, file)
+    every = {file: found.content, **found.others}
+    if any(root not in each.parents for each in every):
+        return {}
+    return {each.relative_to(root).as_posix(): content for each, content in every.items()}
+
+
 @alone()
 def load(place: str, found: Source) -> ModuleType:
     """Executes the file or imports the module, and what it prints meanwhile goes to standard error. Raises whatever its
