@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -69,6 +69,28 @@ def split(text: str) -> tuple[str, str]:
 def is_file(place: str) -> bool:
     """Tells a path from the dotted name of a module."""
     return place.endswith(".py") or "/" in place or os.sep in place
+
+
+def with_colon(text: str) -> str:
+    """Returns package.module:Name of what is written package.module.Name, where there is that module and no such one:
+    "torch.nn:GRU" of "torch.nn.GRU". "" of anything else."""
+    whole = text.partition("(")[0]
+    place, _, name = whole.rpartition(".")
+    if not place or is_file(whole) or not all(part.isidentifier() for part in whole.split(".")):
+        return ""
+    with suppress(UserError):
+        _origin(whole)
+        return ""
+    with suppress(UserError):
+        _origin(place)
+        return f"{place}:{name}{text.removeprefix(whole)}"
+    return ""
+
+
+def require_colon(text: str) -> None:
+    """Raises UserError, with the right form, for package.module.Name."""
+    if meant := with_colon(text):
+        raise UserError(f"{text.partition('(')[0]} is no module: did you mean '{meant}'?")
 
 
 @alone()

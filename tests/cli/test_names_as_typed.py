@@ -144,3 +144,11 @@ def test_a_task_that_ruler_does_not_have_is_answered_with_the_nearest_or_with_th
     )
     said = refused(capsys, "ruler", "m", "--tasks", "zqxzqx")
     assert "choose one of the sets all, needles, " in said and len(said) < 260
+
+
+@pytest.mark.parametrize("command", ["check", "compare", "run", "reach"])
+def test_a_class_behind_a_dot_is_one_behind_a_colon(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'torch.nn:GRU'?" in refused(capsys, command, "torch.nn.GRU")
+    assert "torch.nn.GRU is no module: did you mean 'torch.nn:GRU(bias=False)'?" in refused(
+        capsys, command, "torch.nn.GRU(bias=False)"
+    )
