@@ -249,7 +249,7 @@ class CompareOptions:
     depth: Annotated[int | None, _upto("depth"), NO_HINT] = None
     lr: Rate = None
     batch: Annotated[int | None, _upto("batch"), NO_HINT] = None
-    equal: Equal = "steps"
+    equal: Annotated[Equal, NO_HINT] = "steps"
 
     def options(self) -> Options:
         """Returns the same as a value of the package. Raises UserError for a number that no run can have."""
