@@ -374,7 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with guarded():
             check_text(words)
-            if words == ["--version"]:
+            if words[:1] == ["help"]:  # `levelfield help compare` is `levelfield compare --help`
+                words = [*words[1:], "--help"]
+            if words in (["--version"], ["version"]):
                 say(__version__)
             elif words in ([], ["--help"], ["-h"]):
                 say(overview.text())

@@ -186,3 +186,22 @@ def test_progress_in_a_pipe_says_what_has_changed_alone(
         "  b  probing slices",
         "17 of 24 done",
     ]
+
+
+def test_help_and_version_are_words_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, flags in (("version", ["--version"]), ("help", ["--help"])):
+        main([word])
+        said = capsys.readouterr().out
+        main(flags)
+        assert said == capsys.readouterr().out
+    for words, flags in (
+        (["help", "data", "prepare"], ["data", "prepare", "--help"]),
+        (["help", "run"], ["run", "-h"]),
+    ):
+        shown: list[str] = []
+        for given in (words, flags):
+            with pytest.raises(SystemExit) as stop:
+                main(given)
+            assert not stop.value.code
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1] and "usage: levelfield" in shown[0]
