@@ -28,6 +28,7 @@ from levelfield.cli.arguments import (
     AnyEffort,
     ClusterOptions,
     CompareOptions,
+    DataFolder,
     EngineName,
     Execution,
     File,
@@ -78,7 +79,7 @@ def plan(
     effort: AnyEffort = None,
     pattern: Annotated[Text, arg(name="filter", metavar="PATTERN")] = "",
     runs_dir: Folder = Path("runs"),
-    data: Folder = Path("data"),
+    data: DataFolder = Path("data"),
     json: Switch = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
@@ -265,7 +266,7 @@ def report(
 
 def prepare(
     task: TaskName,
-    data: Folder = Path("data"),
+    data: DataFolder = Path("data"),
     sources: Annotated[File, arg(name="from")] = None,
     mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
     effort: Effort = "minutes",
@@ -288,7 +289,7 @@ def prepare(
 
 
 def verify(
-    task: TaskName, data: Folder = Path("data"), effort: Effort = "minutes", columns: Columns = NO_COLUMNS
+    task: TaskName, data: DataFolder = Path("data"), effort: Effort = "minutes", columns: Columns = NO_COLUMNS
 ) -> None:
     """Check the arrays of a task that are prepared, and print their data card.
 
@@ -308,7 +309,7 @@ def verify(
 
 def croissant(
     task: TaskName,
-    data: Folder = Path("data"),
+    data: DataFolder = Path("data"),
     url: Text = "",
     published: Text = "",
     effort: Effort = "minutes",

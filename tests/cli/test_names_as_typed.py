@@ -152,3 +152,15 @@ def test_a_class_behind_a_dot_is_one_behind_a_colon(command: str, capsys: pytest
     assert "torch.nn.GRU is no module: did you mean 'torch.nn:GRU(bias=False)'?" in refused(
         capsys, command, "torch.nn.GRU(bias=False)"
     )
+
+
+@pytest.mark.parametrize(
+    "words", ["compare s4 --text t", "run s4 --text t", "plan s4", "audit listops", "data prepare recall"]
+)
+def test_a_file_of_data_is_told_from_the_folder_of_prepared_data(
+    here: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    (here / "my r.parquet").touch()
+    shown = refused(capsys, *words.split(), "--data", "my r.parquet")
+    assert "--data is the folder of prepared data" in shown and "with --own 'my r.parquet', or to" in shown
+    assert "`levelfield audit 'my r.parquet'`" in shown and shown.count("\n") == 1
