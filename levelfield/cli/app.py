@@ -239,8 +239,10 @@ def report(
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
+    own: Own = NO_FILE,
 ) -> None:
-    """Write HTML, CSV and figures from stored rows.
+    """Write HTML, CSV and figures from stored rows; of a comparison of all that is recorded, or as its flags choose.
 
     Args:
         study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
@@ -253,15 +255,15 @@ def report(
     from levelfield.engine.find import Source
     from levelfield.longcontext.survey import Survey
 
-    source = Source.of(study, trials, numerics.numerics())
+    source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
     if isinstance(loaded := source.find(ids=False), Survey):
         from levelfield.cli import survey_commands
 
         survey_commands.write_report(loaded, runs_dir, report_dir, say)
     else:
-        ended(
-            train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
-        )
+        place = train_commands.ReportPlace(effort, runs_dir, report_dir)
+        asked = train_commands.asked_again(source, loaded, place)
+        ended(train_commands.write_report(source, loaded, place, say, asked=asked))
 
 
 def prepare(
