@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from levelfield._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from levelfield.api import Choices, audit, compare
+    from levelfield.api import Choices, audit, compare, load
     from levelfield.spec import (
         Block,
         Duration,
@@ -76,9 +76,12 @@ __all__ = [
     "Values",
     "audit",
     "compare",
+    "load",
 ]
 
-ELSEWHERE = {"OwnData": "levelfield.user.own_data"} | dict.fromkeys(("Choices", "audit", "compare"), "levelfield.api")
+ELSEWHERE = {"OwnData": "levelfield.user.own_data"} | dict.fromkeys(
+    ("Choices", "audit", "compare", "load"), "levelfield.api"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,7 @@ from levelfield import report
 from levelfield.engine import audit as auditing
 from levelfield.engine import training, tuning
 from levelfield.engine.find import choose, computed, find_task
+from levelfield.engine.load import load as load
 from levelfield.files import made
 from levelfield.presets import arm_remarks, by_name, comparison
 from levelfield.presets import audit as audits

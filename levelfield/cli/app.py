@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -28,17 +29,15 @@ from levelfield.cli.arguments import (
     AnyEffort,
     ClusterOptions,
     CompareOptions,
+    DataFolder,
     EngineName,
     Execution,
-    File,
     Folder,
-    Names,
     Number,
     NumericsOptions,
     ReachOptions,
     StudyName,
     Switch,
-    TaskName,
     Text,
     Trials,
     check_text,
@@ -48,12 +47,14 @@ from levelfield.cli.dispatch import Group, dispatch
 from levelfield.cli.interrupts import end_stopped
 from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, list_, probe, results, track
 from levelfield.cli.model_commands import export_ruler, export_run, import_, report_ruler, ruler
-from levelfield.cli.own_options import NO_COLUMNS, NO_FILE, Columns, Own
+from levelfield.cli.own_options import NO_FILE, Own
 from levelfield.cli.status_command import status
 from levelfield.cli.streams import ended, guarded, say
+from levelfield.cli.task_commands import croissant, prepare, verify
 from levelfield.files import made
 from levelfield.spec import Effort, UserError
 
+Shell = Literal["bash", "zsh", "fish", "tcsh"]
 DESCRIPTION = "A level playing field for long-sequence models."
 
 
@@ -78,7 +79,7 @@ def plan(
     effort: AnyEffort = None,
     pattern: Annotated[Text, arg(name="filter", metavar="PATTERN")] = "",
     runs_dir: Folder = Path("runs"),
-    data: Folder = Path("data"),
+    data: DataFolder = Path("data"),
     json: Switch = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
@@ -238,8 +239,10 @@ def report(
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
+    own: Own = NO_FILE,
 ) -> None:
-    """Write HTML, CSV and figures from stored rows.
+    """Write HTML, CSV and figures from stored rows; of a comparison of all that is recorded, or as its flags choose.
 
     Args:
         study: a name, a Python file, a module (mypackage.study), or a mixer that is compared (FILE.py:Mixer)
@@ -252,82 +255,26 @@ def report(
     from levelfield.engine.find import Source
     from levelfield.longcontext.survey import Survey
 
-    source = Source.of(study, trials, numerics.numerics())
+    source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
     if isinstance(loaded := source.find(ids=False), Survey):
         from levelfield.cli import survey_commands
 
         survey_commands.write_report(loaded, runs_dir, report_dir, say)
     else:
-        ended(
-            train_commands.write_report(source, loaded, train_commands.ReportPlace(effort, runs_dir, report_dir), say)
-        )
+        place = train_commands.ReportPlace(effort, runs_dir, report_dir)
+        asked = train_commands.asked_again(source, loaded, place)
+        ended(train_commands.write_report(source, loaded, place, say, asked=asked))
 
 
-def prepare(
-    task: TaskName,
-    data: Folder = Path("data"),
-    sources: Annotated[File, arg(name="from")] = None,
-    mirror: Annotated[Names, arg(metavar="ADDRESS ...")] = (),
-    effort: Effort = "minutes",
-    columns: Columns = NO_COLUMNS,
-) -> None:
-    """Build the arrays of a task, or of your own file. Official files are downloaded where a task needs them.
+def completion(shell: Annotated[Positional[Shell], arg(metavar="SHELL")]) -> None:
+    """Print the script by which a shell completes commands and options at the tab key.
 
     Args:
-        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, a study (its name or
-            file) for all its tasks, or all
-        data: folder of prepared data
-        sources: folder of official files that are here already; nothing is downloaded then
-        mirror: addresses to ask for official files first; the name of a file is appended
-        effort: of a study, at which effort
+        shell: bash, zsh, fish or tcsh; docs/terminal.md says where each of them looks for its script
     """
-    from levelfield.cli import data_commands
-
-    task = columns.source(task)
-    ended(data_commands.prepare(task, data, data_commands.Sources(sources, mirror), say, effort))
-
-
-def verify(
-    task: TaskName, data: Folder = Path("data"), effort: Effort = "minutes", columns: Columns = NO_COLUMNS
-) -> None:
-    """Check the arrays of a task that are prepared, and print their data card.
-
-    A bare name means every folder of that task, whatever its settings; one with settings, such as "reach(range=16)",
-    means that folder alone.
-
-    Args:
-        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, a study (its name or
-            file) for all its tasks, or all
-        data: folder of prepared data
-        effort: of a study, at which effort
-    """
-    from levelfield.cli import data_commands
-
-    ended(data_commands.verify(columns.source(task), data, say, effort))
-
-
-def croissant(
-    task: TaskName,
-    data: Folder = Path("data"),
-    url: Text = "",
-    published: Text = "",
-    effort: Effort = "minutes",
-    columns: Columns = NO_COLUMNS,
-) -> None:
-    """Write croissant.json beside the arrays of a task: a description that catalogues of datasets read.
-
-    Args:
-        task: name of the task, FILE.py:Task, package.module:Task or a file of data of your own, or a study (its name or
-            file) for all its tasks
-        data: folder of prepared data
-        url: address that the data are published at (default: levelfield's own)
-        published: day on which they are published, such as 2026-11-23 (default: none is said)
-        effort: of a study, at which effort
-    """
-    from levelfield.cli import data_commands
-    from levelfield.data.croissant import Publication
-
-    data_commands.describe(columns.source(task), data, say, Publication(url, published), effort)
+    if shell == "tcsh" and find_spec("shtab") is None:
+        raise UserError("The script for tcsh needs the package shtab: pip install shtab.")
+    dispatch(COMMANDS, "levelfield", ["--tyro-print-completion", shell])
 
 
 COMMANDS = Group(
@@ -364,6 +311,7 @@ COMMANDS = Group(
         "track": track,
         "cite": cite,
         "doctor": doctor,
+        "completion": completion,
     },
 )
 
@@ -374,7 +322,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with guarded():
             check_text(words)
-            if words == ["--version"]:
+            if words[:1] == ["help"]:  # `levelfield help compare` is `levelfield compare --help`
+                words = [*words[1:], "--help"]
+            if words in (["--version"], ["version"]):
                 say(__version__)
             elif words in ([], ["--help"], ["-h"]):
                 say(overview.text())

@@ -11,6 +11,7 @@ cannot be read raises UserError, in one sentence.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -145,7 +146,21 @@ def _some(metavar: str, read: Callable[[Sequence[str]], tuple[Any, ...]]) -> Pri
     )
 
 
+def data_folder(text: str) -> Path:
+    """Reads the folder of prepared data. Raises UserError for what is none, and says where a file of data belongs."""
+    from levelfield.user import own_files
+
+    if Path(text).is_file() and own_files.is_data(text):
+        name = shlex.quote(text)
+        raise UserError(
+            f"--data is the folder of prepared data, and {text} is a file: give your own data with --own {name}, or "
+            f"to `levelfield audit {name}` and `levelfield data prepare {name}` as their first word."
+        )
+    return files.folder(text)
+
+
 Folder = Annotated[Path, _one("FOLDER", files.folder)]
+DataFolder = Annotated[Path, _one("FOLDER", data_folder)]
 Folders = Annotated[
     tuple[Path, ...],
     _some("FOLDER ...", lambda words: tuple(map(files.folder, words))),
@@ -192,7 +207,7 @@ class Execution:
     """
 
     runs_dir: Folder = Path("runs")
-    data: Folder = Path("data")
+    data: DataFolder = Path("data")
     device: Device = "auto"
     jobs: Jobs = None
     track: Annotated[Text, arg(metavar="TRACKER")] = ""
@@ -261,7 +276,7 @@ class CompareOptions:
     depth: Annotated[int | None, _upto("depth"), NO_HINT] = None
     lr: Rate = None
     batch: Annotated[int | None, _upto("batch"), NO_HINT] = None
-    equal: Equal = "steps"
+    equal: Annotated[Equal, NO_HINT] = "steps"
 
     def options(self) -> Options:
         """Returns the same as a value of the package. Raises UserError for a number that no run can have."""

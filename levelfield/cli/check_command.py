@@ -82,6 +82,7 @@ def _found(name: str, width: int, sources: Path | None) -> Iterator[Section]:
     if named.is_named(name):
         yield from _of(name, _loaded(name), width, sources)
         return
+    named.require_colon(name)
     plain = by_name.without_settings(name)
     if named.is_file(plain) or "." in plain:
         yield f"the study {name}", _study(name)

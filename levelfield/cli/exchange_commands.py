@@ -12,12 +12,12 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from levelfield.cli import ruler_command
 from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
 from levelfield.cli.streams import Say, say_all, several
-from levelfield.files import check_name, disk_errors
+from levelfield.files import check_name, disk_errors, read_json
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers, leave_out
 from levelfield.longcontext.reserved import reserved
@@ -26,6 +26,7 @@ from levelfield.longcontext.served.lengths import tokenizer_here
 from levelfield.longcontext.served.wrappings import with_own_template
 from levelfield.longcontext.survey import Checkpoint
 from levelfield.runs import share, store
+from levelfield.runs.share_card import Beside
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
 
@@ -117,10 +118,14 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     ruler_command.conclude(folder, [], output.report_dir, say)
 
 
-def export_run(where: Path, target: Path, push: str, say: Say) -> bool:
+def export_run(where: Path, target: Path, push: str, say: Say, licence: str = "") -> bool:
     """Packs a run into a folder, and uploads that where `push` names a place on the hub; returns whether the hub took
     it, or was not asked. Raises UserError."""
-    files = share.pack(where, target)
+    from levelfield.engine.load import code
+
+    if not store.complete(where):
+        share.pack(where, target)  # which says why it cannot be exported
+    files = share.pack(where, target, Beside(licence or "unknown", *code(read_json(where / store.SPEC))))
     say(f"Wrote {len(files)} files to {target}: read them back with `levelfield import {shlex.quote(str(target))}`.")
     if push and (why := _push(target, push)):
         again = shlex.join(["hf", "upload", push, str(target)])
@@ -163,3 +168,17 @@ def import_runs(folders: Sequence[Path], runs_dir: Path, say: Say) -> None:
         if other := another_id(spec, name):
             raise UserError(f"{folder} is not the run {name}: its {store.SPEC} is of {other}. Get the folder again.")
         say(f"Read {share.unpack(folder, runs_dir)}")
+        for study in share.studies(folder):
+            say(_report_of(study["study"], study["effort"], spec, runs_dir))
+
+
+def _report_of(study: str, effort: str, spec: Any, runs_dir: Path) -> str:
+    """Returns which command reports a study that a run is of. A comparison is named by its mixer, which not every run
+    of it has."""
+    from levelfield.engine.find import listed
+    from levelfield.engine.restore import compared
+
+    place = ["--runs-dir", str(runs_dir)] if runs_dir != Path("runs") else []
+    if name := study if study in listed() else compared(study, spec):
+        return f"Its report: {shlex.join(['levelfield', 'report', name, '--effort', effort, *place])}"
+    return f"It is a run of {study} at effort {effort}: `levelfield report`, of what that was run as, shows it."

@@ -16,7 +16,20 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from levelfield.cli.arguments import Device, File, Folder, Folders, Kind, Number, Page, Paths, StudyName, Switch, Text
+from levelfield.cli.arguments import (
+    DataFolder,
+    Device,
+    File,
+    Folder,
+    Folders,
+    Kind,
+    Number,
+    Page,
+    Paths,
+    StudyName,
+    Switch,
+    Text,
+)
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
 from levelfield.spec import UserError, closest
@@ -72,7 +85,7 @@ def probe(
     run_id: Annotated[Positional[str], arg(metavar="RUN_ID")],
     study: Annotated[Text, arg(metavar="FILE.py")] = "",
     runs_dir: Folder = Path("runs"),
-    data: Folder = Path("data"),
+    data: DataFolder = Path("data"),
     device: Device = "auto",
 ) -> None:
     """Run one more probe on a finished run.

@@ -113,6 +113,7 @@ def export_run(
     runs_dir: Folder = Path("runs"),
     folder: File = None,
     push: Annotated[Text, arg(metavar="OWNER/NAME")] = "",
+    license: Annotated[Text, arg(metavar="NAME")] = "",
 ) -> None:
     """Write a complete run as a folder that stands by itself: weights, spec, ledger, rows, a card and a loader.
 
@@ -121,12 +122,13 @@ def export_run(
         runs_dir: folder of run directories
         folder: where it is written (default: exported, and the name of the run)
         push: also upload it to the hub of Hugging Face; needs levelfield[hub]
+        license: of the weights, as the hub names it, such as apache-2.0 (default: unknown)
     """
     from levelfield.cli import exchange_commands
     from levelfield.runs import store
 
     runs_dir, run_id = store.located(runs_dir, run_id)
-    ended(exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say))
+    ended(exchange_commands.export_run(runs_dir / run_id, folder or Path("exported") / run_id, push, say, license))
 
 
 def import_(

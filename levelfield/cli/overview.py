@@ -50,6 +50,7 @@ COMMANDS = {
     "track": "show runs in TensorBoard, trackio, Weights & Biases or MLflow",
     "cite": "print BibTeX of what a study uses",
     "doctor": "show what is installed here, and what is missing for what",
+    "completion": "print the script by which a shell completes commands",
 }
 """Every command, in the order of the list, with a line about it."""
 

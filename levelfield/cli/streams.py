@@ -17,6 +17,7 @@ from typing import Any
 from levelfield.cli.interrupts import repeated_interrupts
 from levelfield.files import refusal
 from levelfield.spec import UserError
+from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import is_shortage, reason
 
 OUT = "standard output"
@@ -60,6 +61,9 @@ def guarded() -> Iterator[None]:
                 yield
         finally:
             sys.stdout.flush()
+    except SystemError as error:
+        raise_interrupt(error)
+        raise
     except (MemoryError, RuntimeError) as error:
         if not is_shortage(error):
             raise

@@ -23,6 +23,7 @@ from levelfield.engine.find import Source, references
 from levelfield.engine.placement import Placement
 from levelfield.engine.training import Job, checked, index_of
 from levelfield.files import made
+from levelfield.presets.options import USUAL
 from levelfield.report import committed
 from levelfield.runs import store
 from levelfield.runs.results import Results
@@ -127,6 +128,22 @@ def execute_and_report(
     asked = job.selected(study)[1] if job.source.mixer else ()
     readable = write_report(job.source, study, ReportPlace(job.effort, job.out, report_dir), say, asked=asked)
     return complete and readable
+
+
+def asked_again(source: Source, study: Study, place: ReportPlace) -> Sequence[Run]:
+    """Returns the runs of a comparison that its flags choose, as of the command that executed them; () without flags.
+
+    Raises UserError where none of these has been begun.
+    """
+    if source.options == USUAL:
+        return ()
+    _, runs = Job(source, place.effort, place.runs_dir, Path("data")).selected(study)
+    if not any(store.directory(place.runs_dir, run).is_dir() for run in runs):
+        raise UserError(
+            f"No runs of {source} with these flags at effort {place.effort} in {place.runs_dir}: give those of the "
+            "command that trained them, or none for a report of all that is recorded."
+        )
+    return runs
 
 
 def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, asked: Sequence[Run] = ()) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from levelfield.data import conformance, duplicates, prepared
 from levelfield.spec import SPLITS, Examples, Progress, SplitName, Task, UserError, no_progress
 from levelfield.spec.errors import format_error
+from levelfield.spec.interrupt import raise_interrupt
 
 Splits = Mapping[SplitName, Examples]
 Shown = Callable[[], AbstractContextManager[Progress]]
@@ -56,6 +57,7 @@ def _fault(rule: Callable[[], object]) -> str:
     except UserError as error:
         return str(error)
     except Exception as error:  # whatever a user's own task raises
+        raise_interrupt(error)
         return format_error(error)
     return ""
 

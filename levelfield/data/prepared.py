@@ -34,6 +34,7 @@ from levelfield.spec import (
     no_progress,
 )
 from levelfield.spec.contents import checksum
+from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.shapes import fault
 
 MANIFEST = "manifest.json"
@@ -210,6 +211,7 @@ def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mappin
     except UserError:
         raise
     except Exception as error:  # whatever a user's own task raises
+        raise_interrupt(error)
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = " ".join(str(error).split()) or "no message"
         where = f"{place.filename}, line {place.lineno}"

@@ -324,6 +324,8 @@ def _module(name: str) -> ModuleType:
     if name in listing("studies"):
         return import_module(f"levelfield.studies.{name}")
     added = plugins.plugins("studies")
+    if name not in added:
+        named.require_colon(name)
     if name in added or "." in name:
         return values.module(added[name].where.partition(":")[0] if name in added else name)
     if kept := re.fullmatch(r"(?:compare|reach)-(.+)-[0-9a-f]{6}", name):

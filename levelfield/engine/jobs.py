@@ -23,6 +23,7 @@ from levelfield.files import disk_errors, refusal
 from levelfield.runs import store
 from levelfield.runs.claims import Lease, Lost, Stopped, claim
 from levelfield.spec import UserError
+from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import reason
 
 LOSSES = 3  # of workers in a unit of which nothing more was saved meanwhile, after which it has failed
@@ -166,6 +167,7 @@ def _executed(mine: Lease, execute: Callable[[Lease], None]) -> tuple[str, str]:
     except (Lost, Stopped):
         raise
     except Exception as error:
+        raise_interrupt(error)
         mine.fail(failure(error))
         return "failed", reason(error)
     return "done", ""

@@ -9,7 +9,7 @@ is the one that is given. Whoever asks compares the id: another version or anoth
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -72,19 +72,22 @@ def restore(described: Any, mixer: Any = None) -> Any:
     return made(**{k: restore(v, mixer) for k, v in described.items() if k not in HEAD})
 
 
-def restored(path: Path, given: Any = "") -> Run:
+def restored(
+    path: Path, given: Any = "", run_id: str = "", unknown: Callable[[Unknown, str], str] = Unknown.sentence
+) -> Run:
     """Returns the run that a file describes. given: its mixer, where that is a user's own: its name, class or function.
+    run_id: its id, by default the name of the file's folder. unknown: says that a class is to be named.
 
     Raises UserError where it would be another run today, with the reason.
     """
-    described, run_id = read_json(path), path.parent.name
+    described, run_id = read_json(path), run_id or path.parent.name
     mixer = by_name.mixer(given) if isinstance(given, str) and given else given or None
     who = getattr(given, "__name__", given) or "levelfield"
     gone = f"{who} no longer has the run {run_id}: it has changed since"
     try:
         run = restore(described, mixer)
     except Unknown as error:
-        raise UserError(error.sentence(run_id)) from error
+        raise UserError(unknown(error, run_id)) from error
     except UserError as error:  # which says how to mend it
         raise UserError(f"{gone}. {error}") from error
     except (TypeError, ValueError, LookupError) as error:
@@ -142,6 +145,27 @@ def recorded(study: Study, described: Mapping[str, Any], mixer: MixerConfig) -> 
             run = restore(each, mixer)
             runs += [run] if isinstance(run, Run) and run.id == run_id else []
     return replace(study, runs=lambda effort: tuple(runs))
+
+
+def compared(study: str, described: Any) -> str:
+    """Returns the name of the mixer, as the command line takes it, whose comparison has this name; "" where the run
+    that is described is not of that mixer. Nothing of a user's own is executed.
+    """
+    from levelfield.presets import comparison
+
+    for each in described["model"].get("mixers", ()):
+        with suppress(Unknown, UserError, LookupError, TypeError, ValueError):
+            if each["kind"] == UserMixer.__name__:
+                mixer = UserMixer(**{name: restore(value) for name, value in each.items() if name not in HEAD})
+                given = ", ".join(f"{key}={value!r}" for key, value in mixer.settings)
+                name = f"{mixer.path}:{mixer.name}" + (f"({given})" if given else "")
+                known = bool(mixer.path)
+            else:
+                mixer = restore(each)
+                name, known = mixer.label, by_name.mixer(mixer.label, comparison.BASELINES) == mixer
+            if known and comparison.study_name(mixer) == study:
+                return name
+    return ""
 
 
 @cache

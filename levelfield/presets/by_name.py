@@ -52,6 +52,7 @@ def mixer(name: str | MixerConfig, usual: Iterable[MixerConfig] = ()) -> MixerCo
     if kind.lower() in mixers.NAMES:
         return _with_settings(mixers.find(kind), name, "mixer")
     if kind not in plugins.plugins("mixers"):
+        named.require_colon(name)
         _require_no_hybrid(kind)
     return _plugged("mixers", name, _user_mixer, mixers.NAMES)
 

@@ -73,7 +73,7 @@ def compare(mixer: MixerConfig, options: Options = USUAL) -> Study:
         return tuple(Run(*one, seed) for one in cells for seed in range(size.seeds))
 
     return Study(
-        name=f"compare-{own_name(mixer)}-{digest(mixer)[:6]}",
+        name=study_name(mixer),
         claim=f"At equal budget and parameters, {own_name(mixer)} scores higher than the baselines.",
         runs=runs,
         views=(
@@ -220,6 +220,11 @@ def models(
     (first, _), *others = arms(mixer, options).items()
     own, shapes = made(mixer, first), [made(each, label if label != each.label else None) for label, each in others]
     return own, *(match_width(shape, count, trained(own, of), WIDTHS, finer=True) for shape in shapes)
+
+
+def study_name(mixer: MixerConfig) -> str:
+    """Returns the name of the comparison of a mixer, which ends in a part of its hash."""
+    return f"compare-{own_name(mixer)}-{digest(mixer)[:6]}"
 
 
 def own_name(mixer: MixerConfig) -> str:

@@ -43,10 +43,11 @@ LOCKED = (
 )
 MOST = 1_000_000  # rows of an answer
 IDENTITY = ("source", "run", "task", "model", "protocol", "at", "split", "metric")
-TABLES = ("rows", "scores", "studies", "published")
-SCORES = """
+NAMES = ("study", "effort", "run", "task", "model", "protocol", "seed")
+SCORED = (*NAMES, "metric", "unit", "value", "stderr", "n", "status")
+SCORES = f"""
     CREATE VIEW scores AS
-    SELECT study, effort, run, task, model, protocol, seed, metric, unit, value, stderr, n, status FROM rows
+    SELECT {", ".join(SCORED)} FROM rows
     WHERE run IS NOT NULL AND split = 'test' AND place IS NULL AND protocol <> 'none' AND metric <> 'chance'
     QUALIFY row_number() OVER (PARTITION BY run ORDER BY metric = 'negative_mse', rowid) = 1
 """  # of a regression's two metrics, R2 is the one that is printed
@@ -58,6 +59,9 @@ class Member(NamedTuple):
     study: str
     effort: str
     run: str
+
+
+TABLES = {"rows and published": COLUMNS, "scores": SCORED, "studies": Member._fields}
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ def query(sql: str, measured: Measured) -> tuple[list[str], list[tuple[Any, ...]
             records = answer.fetchmany(MOST + 1)
         except (duckdb.Error, ValueError, OverflowError) as error:  # the last two: a value that Python does not have
             reason = " ".join(str(error).split("\n\n")[0].split("LINE 1:")[0].split())
-            known = f"tables: {', '.join(TABLES)}; columns: {', '.join(COLUMNS)}"
+            known = "; ".join(f"columns of {name}: {', '.join(each)}" for name, each in TABLES.items())
             raise UserError(f"The query failed: {reason} ({known}).") from error
     if len(records) > MOST:
         raise UserError(f"The answer has more than {MOST:,} rows: add LIMIT, or group them.")

@@ -9,30 +9,34 @@ Nothing in it is executed or unpickled here; the loader in it is for people who 
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, remedy, write_json, write_text
-from levelfield.runs import store
+from levelfield.files import atomic, atomic_folder, disk_errors, locked, read_json, write_json, write_text
+from levelfield.runs import share_studies, store
 from levelfield.runs.claims import claimed
 from levelfield.runs.names import without_hash
-from levelfield.runs.results import Described
-from levelfield.spec import Row, UserError
+from levelfield.runs.results import Record
+from levelfield.runs.share_card import CODE, NOTHING, Beside, card
+from levelfield.spec import UserError
 from levelfield.spec.contents import checksum
 from levelfield.spec.shapes import fault
 
 
 class Manifest(TypedDict):
-    """What the manifest of a folder holds. files: name -> SHA-256."""
+    """What the manifest of a folder holds. files: name -> SHA-256. studies: those that the run is of, as of
+    `share_studies`. code: names of files of its user's code, which nothing reads back. Earlier versions wrote neither.
+    """
 
     format: int
     run: str
     files: dict[str, str]
+    studies: NotRequired[list[Record]]
+    code: NotRequired[list[str]]
 
 
 MANIFEST = "levelfield-run.json"
@@ -42,7 +46,7 @@ FILE = re.compile(r"probe-[\w.-]+\.jsonl|" + "|".join(map(re.escape, KEPT)))
 LOADER = Path(__file__).with_name("load_weights.py")
 
 
-def pack(where: Path, target: Path) -> list[Path]:
+def pack(where: Path, target: Path, beside: Beside = NOTHING) -> list[Path]:
     """Writes the folder `target` of the complete run in `where`, and returns its files. Raises UserError.
 
     In the folder of an earlier export the files that an export writes are replaced, and those of them that this one
@@ -57,17 +61,17 @@ def pack(where: Path, target: Path) -> list[Path]:
     if (where / store.WEIGHTS).exists():
         store.checked_weights(where)
     store.read_scores(where)
-    page, place = card(where), target.resolve()
+    page, place = card(where, target.name, beside), target.resolve()
     with disk_errors(place.parent, "--folder"), _alone(place):
         filled = place.exists() and any(place.iterdir())
         if filled and not (place / MANIFEST).exists():
             raise UserError(f"{target} holds other things: give another --folder.")
         if not filled:
             with atomic_folder(place) as partial:
-                names = _write(where, partial, page)
+                names = _write(where, partial, page, beside.code)
         else:
             earlier = _listed(place)
-            names = _write(where, place, page)
+            names = _write(where, place, page, beside.code)
             for name in earlier - set(names):
                 (place / name).unlink(missing_ok=True)
     return [target / name for name in sorted(names)]
@@ -85,22 +89,29 @@ def _alone(place: Path) -> Iterator[None]:
                 lock.unlink()
 
 
-def _write(where: Path, to: Path, page: str) -> list[str]:
-    """Writes each file of an export whole or not at all, the manifest last, and returns their names. page: its card."""
+def _write(where: Path, to: Path, page: str, code: Mapping[str, bytes]) -> list[str]:
+    """Writes each file of an export whole or not at all, the manifest last, and returns their names. page: its card.
+    code: files of the user's own by their names below CODE."""
     names = [path.name for path in sorted(where.iterdir()) if FILE.fullmatch(path.name)]
     for path in (*(where / name for name in names), LOADER):
         with atomic(to / ("load.py" if path == LOADER else path.name)) as partial:
             shutil.copyfile(path, partial)
     write_text(to / "README.md", page)
     sums = {name: checksum(to / name) for name in names}
-    write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums})
-    return [*names, "load.py", "README.md", MANIFEST]
+    own = [f"{CODE}/{name}" for name in code]
+    for name, content in zip(own, code.values(), strict=True):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        with atomic(to / name) as partial:
+            partial.write_bytes(content)
+    studies = share_studies.records(where)
+    write_json(to / MANIFEST, {"format": FORMAT, "run": where.name, "files": sums, "studies": studies, "code": own})
+    return [*names, *own, "load.py", "README.md", MANIFEST]
 
 
 def _listed(folder: Path) -> set[str]:
     """Returns the names of the run's files that an earlier export wrote; none where its manifest is damaged."""
     with suppress(UserError):
-        return set(_manifest(folder)[1])
+        return {*_manifest(folder)[1], *read_json(folder / MANIFEST).get("code", [])}
     return set()
 
 
@@ -115,11 +126,17 @@ def described(folder: Path) -> tuple[str, Any]:
     return name, read_json(folder / store.SPEC, "get the folder again")
 
 
+def studies(folder: Path) -> list[Record]:
+    """Returns what is recorded of the run of a packed folder by its studies. Raises UserError for a damaged file."""
+    _manifest(folder)
+    return read_json(folder / MANIFEST).get("studies", [])
+
+
 def unpack(folder: Path, runs_dir: Path) -> Path:
     """Copies the run of a packed folder into `runs_dir`, and returns its folder there.
 
-    A run that is there already stays. Raises UserError where the folder is not whole or mixes runs, where another
-    process works on the run that is there, and where that has other rows.
+    A run that is there already stays. The records of its studies have it then, too. Raises UserError where the folder
+    is not whole or mixes runs, where another process works on the run that is there, and where that has other rows.
     """
     name, sums = _manifest(folder)
     for file, expected in sums.items():
@@ -135,6 +152,7 @@ def unpack(folder: Path, runs_dir: Path) -> Path:
                 _place(folder, where, sums)
             elif checksum(where / store.ROWS) != sums[store.ROWS]:
                 raise UserError(f"{where} is there with other rows: import into another --runs-dir.")
+        share_studies.add(studies(folder), name, read_json(where / store.SPEC), runs_dir)
     return where
 
 
@@ -188,59 +206,9 @@ def _wrong(found: Manifest) -> str | None:
         return "the name of its run cannot be one"
     if not all(map(FILE.fullmatch, found["files"])):
         return "it lists files that no run has"
+    if any(Path(name).parts[:1] != (CODE,) or ".." in Path(name).parts for name in found.get("code", [])):
+        return "it lists code that lies elsewhere"
+    if faulty := share_studies.wrong(found.get("studies", [])):
+        return faulty
     missing = {store.SPEC, store.ROWS, store.LEDGER, store.DONE} - found["files"].keys()
     return f"it lists no {min(missing)}" if missing else None
-
-
-def card(where: Path) -> str:
-    """Returns the page of a run, in Markdown with the head that model hubs read: scores, cost and how to use it.
-
-    Raises UserError where a file of the run is damaged.
-    """
-    path, rows = where / store.SPEC, store.run_rows(where / store.ROWS)
-    spec, ledger = read_json(path, expected=store.seal(where, store.SPEC)), store.measured(where).ledger
-    if wrong := fault(spec, Described):
-        raise UserError(f"{path} is damaged ({wrong}): {remedy(where)}.")
-    lines = [
-        "---",
-        "library_name: levelfield",
-        "tags: [levelfield, long-sequences]",
-        "---",
-        "",
-        f"# {where.name}",
-        "",
-        f"A run of levelfield {ledger.get('version', '')}: a model, trained and scored on a task by a stated protocol.",
-        "",
-        *_table(("of", "split", "metric", "value", "n"), list(_scores(rows))),
-        "",
-        *_table(("what it cost", ""), [(key, _number(ledger[key])) for key in COSTS if ledger.get(key) is not None]),
-        "",
-        "`spec.json` says what was trained, field by field; its id hashes all of it. `rows.jsonl` has every number,",
-        "`ledger.json` the whole cost, `log.jsonl` the curve of training, `scores.npy` the score of each test example.",
-        "",
-        "    levelfield import FOLDER                   # into runs/, where reports and probes find it",
-        "",
-    ]
-    if (where / store.WEIGHTS).exists():
-        lines += ["With torch alone, `load.py` reads the weights:", "", "    from load import weights", ""]
-    return "\n".join([*lines, f"The model: `{json.dumps(spec['model'], sort_keys=True)}`", ""])
-
-
-COSTS = ("parameters", "steps", "examples", "tokens", "flops", "wall_s", "tuning_trials", "device", "numerics", "torch")
-
-
-def _scores(rows: list[Row]) -> Iterator[tuple[str, ...]]:
-    """Yields the lines of the table: scores of the run, and those of rules that learn no sequence model."""
-    for row in rows:
-        if "at" not in row and "value" in row:
-            of = row.get("model", "") if row.get("protocol") == "none" else "this model"
-            numbers = f"{row['value']:.4g}", str(row.get("n", ""))
-            yield of.replace("_", " "), row.get("split", ""), row.get("metric", ""), *numbers
-
-
-def _number(value: object) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]

@@ -18,7 +18,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
@@ -155,10 +155,18 @@ def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMix
         raise UserError(f"This {name} is a module that is built already: pass its class, or a function of width.")
     if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
         name = getattr(given, "__name__", _shown(given))
-        raise UserError(f"{name} is not a subclass of torch.nn.Module: pass the class itself, or a function of width.")
+        fix = _other(given, "pass the class itself, or a function of width")
+        raise UserError(f"{name} is not a subclass of torch.nn.Module: {fix}.")
     sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
     _MAKERS[sha, name] = given
     return _mixer(given, name, "", sha, settings)
+
+
+def _other(given: Any, usual: str = "a mixer is an nn.Module class") -> str:
+    """Returns what to do with what is no module: a class with the method of a `MixerConfig` is to be derived from
+    it."""
+    builds = is_dataclass(given) and callable(getattr(given, "build", None))
+    return "it has a `build` method, so derive it from levelfield.MixerConfig" if builds else usual
 
 
 def _shown(given: object) -> str:
@@ -220,7 +228,7 @@ def _find(module: ModuleType, name: str, place: str) -> Any:
     if isinstance(given, partial):
         raise UserError(f"{name} in {place} is a partial: name its class with these settings, {place}:Mine(state=16).")
     if given is not None:
-        raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: a mixer is an nn.Module class.")
+        raise UserError(f"{name} in {place} is not a subclass of torch.nn.Module: {_other(given)}.")
     if not (known := offered(module)):
         raise UserError(f"{place} defines no nn.Module class, so there is no {name} in it.")
     every = [*dict.fromkeys([*_classes(module), *known])]

@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -71,6 +71,28 @@ def is_file(place: str) -> bool:
     return place.endswith(".py") or "/" in place or os.sep in place
 
 
+def with_colon(text: str) -> str:
+    """Returns package.module:Name of what is written package.module.Name, where there is that module and no such one:
+    "torch.nn:GRU" of "torch.nn.GRU". "" of anything else."""
+    whole = text.partition("(")[0]
+    place, _, name = whole.rpartition(".")
+    if not place or is_file(whole) or not all(part.isidentifier() for part in whole.split(".")):
+        return ""
+    with suppress(UserError):
+        _origin(whole)
+        return ""
+    with suppress(UserError):
+        _origin(place)
+        return f"{place}:{name}{text.removeprefix(whole)}"
+    return ""
+
+
+def require_colon(text: str) -> None:
+    """Raises UserError, with the right form, for package.module.Name."""
+    if meant := with_colon(text):
+        raise UserError(f"{text.partition('(')[0]} is no module: did you mean '{meant}'?")
+
+
 @alone()
 def source(place: str) -> Source:
     """Reads what a place consists of. Raises UserError where there is no such file or module.
@@ -93,6 +115,17 @@ def source(place: str) -> Source:
     others = {each: others[each] for each in sorted(others) if each != file.resolve()}
     parts = [place.encode(), content, *others.values()]
     return Source(content, others, hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+def below(place: str, found: Source) -> dict[str, bytes]:
+    """Returns the files of a place by their names below the folder that they are imported from; {} where one of them
+    lies elsewhere."""
+    file = Path(place).resolve() if is_file(place) else _origin(place)[0].resolve()
+    root = file.parent if is_file(place) else _root(place, file)
+    every = {file: found.content, **found.others}
+    if any(root not in each.parents for each in every):
+        return {}
+    return {each.relative_to(root).as_posix(): content for each, content in every.items()}
 
 
 @alone()

@@ -19,6 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from levelfield.spec.errors import UserError, closest, format_error
+from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.user_source import parsed
 from levelfield.user import named
 
@@ -105,6 +106,7 @@ def user_errors(name: str, file: str) -> Iterator[None]:
         where = f", line {error.lineno}" if error.lineno else ""
         raise UserError(f"{error.filename or file}{where}: {error.msg}.") from error
     except (Exception, SystemExit) as error:
+        raise_interrupt(error)
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         where = f", line {lines[-1]}" if lines else ""
         if isinstance(error, SystemExit):

@@ -66,3 +66,36 @@ def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.Capt
             main([command, "compare-mine-316bb6"])
         assert stop.value.code == 2
         assert "give the name of that mixer instead, as in mine.py:Mine" in capsys.readouterr().err
+
+
+def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One name in two folders is one task with other content, of which the record keeps the last."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MIXER)
+    columns = ["--text", "body", "--label", "stars", "--protocols", "scratch", "--baselines", "conv"]
+    columns += ["--effort", "smoke"]
+
+    def own(path: str, word: str) -> list[str]:
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text("\n".join(["body,stars", *(f"{word} {n},{n % 2}" for n in range(40))]))
+        return ["mine.py:Mine", "--own", path, *columns]
+
+    given = {"a": own("a/own.csv", "one"), "b": own("b/own.csv", "two"), "other": own("other.csv", "three")}
+    runs: dict[str, set[str]] = {}
+    for words in given.values():
+        main(["compare", *words, "--jobs", "1"])
+    for name, words in given.items():
+        main(["report", *words, "--report-dir", f"of_{name}"])
+        (folder,) = Path(f"of_{name}").iterdir()
+        with (folder / "rows.csv").open(encoding="utf-8") as file:
+            runs[name] = {row["run"] for row in csv.DictReader(file)}
+    assert all(runs.values()) and not runs["a"] & runs["b"] and not runs["b"] & runs["other"]
+    main(["report", "mine.py:Mine", "--effort", "smoke", "--report-dir", "of_all"])
+    assert tasks(next(Path("of_all").iterdir())) == {"own_own", "own_other"}, "another file keeps the record"
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["report", *own("c.csv", "four")])
+    assert stop.value.code == 2
+    assert "No runs of mine.py:Mine with these flags at effort smoke in runs: give those" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -344,12 +345,13 @@ def test_other_streams_may_be_closed_and_letters_few(tmp_path: Path) -> None:
 
 
 def test_the_help_of_a_command_shows_its_argument_and_no_type_of_python(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["data", "prepare"], ["data", "verify"], ["list"], ["run"], ["compare"], ["ruler"]):
+    for words in (["data", "prepare"], ["data", "verify"], ["list"], ["run"], ["plan"], ["compare"], ["ruler"]):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--help"])
         shown = capsys.readouterr().out
         assert not stop.value.code and f"usage: levelfield {' '.join(words)} " in shown
         assert "None" not in shown and "STR" not in shown, shown
+        assert not re.search(r"\(default: [^()]*\)[\s│]*\(default:", shown), shown
 
 
 def test_a_misspelt_option_is_compared_with_those_of_its_own_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from levelfield.mixers.attention import Attention
 from levelfield.presets import by_name
 from levelfield.presets.options import columns, names
 from levelfield.spec import UserError
+from levelfield.user.mixer import mixer_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -144,3 +146,37 @@ def test_a_task_that_ruler_does_not_have_is_answered_with_the_nearest_or_with_th
     )
     said = refused(capsys, "ruler", "m", "--tasks", "zqxzqx")
     assert "choose one of the sets all, needles, " in said and len(said) < 260
+
+
+@pytest.mark.parametrize("command", ["check", "compare", "run", "reach"])
+def test_a_class_behind_a_dot_is_one_behind_a_colon(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean 'torch.nn:GRU'?" in refused(capsys, command, "torch.nn.GRU")
+    assert "torch.nn.GRU is no module: did you mean 'torch.nn:GRU(bias=False)'?" in refused(
+        capsys, command, "torch.nn.GRU(bias=False)"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["compare s4 --text t", "run s4 --text t", "plan s4", "audit listops", "data prepare recall"]
+)
+def test_a_file_of_data_is_told_from_the_folder_of_prepared_data(
+    here: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    (here / "my r.parquet").touch()
+    shown = refused(capsys, *words.split(), "--data", "my r.parquet")
+    assert "--data is the folder of prepared data" in shown and "with --own 'my r.parquet', or to" in shown
+    assert "`levelfield audit 'my r.parquet'`" in shown and shown.count("\n") == 1
+
+
+def test_a_configuration_that_is_none_is_told_what_to_derive_from(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mine.py").write_text(
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    state: int = 4\n"
+        "    def build(self, width, *, causal, layer, generator):\n        return None\n"
+    )
+    fix = "has a `build` method, so derive it from levelfield.MixerConfig"
+    for command in ("compare", "check"):
+        assert fix in refused(capsys, command, "mine.py:Mine")
+    with pytest.raises(UserError, match=fix):
+        mixer_of(dataclass(type("Mine", (), {"build": lambda self, width: None})))

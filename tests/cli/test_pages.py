@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from functools import wraps
+from pathlib import Path
 
 import pytest
 from repository import ROOT
@@ -100,6 +101,40 @@ def test_the_studies_and_tasks_that_commands_name_exist() -> None:
             if name.islower() and name.isidentifier() and command in known and name not in known[command]:
                 lost.append(f"{page.name}: {line}")
     assert lost == []
+
+
+SECONDS = ("doctor", "list", "cite", "completion", "results", "leaderboard", "export", "import", "data croissant")
+ALONE = ("doctor", "list")  # commands that need no word behind them
+NOT_HERE = re.compile(r"OWNER/|FOLDER|STUDY|models/|export ruler|samples_|my_\w+|\w+\.csv|report/|huang|kernels|tcsh")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_that_take_seconds_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every page, beside one small run; those that need a user's own files, a hub or a cluster are left out."""
+    monkeypatch.chdir(tmp_path)
+    Path("results").symlink_to(ROOT / "results")
+    small = "--seeds 1 --steps 4 --width 8 --depth 1 --batch 4 --effort smoke --jobs 1"
+    app.main(shlex.split(f"compare conv --tasks recall --protocols scratch --baselines linear {small}"))
+    run_id = next(Path("runs").glob("recall-*")).name
+    app.main(["data", "prepare", "listops"])
+    lines = dict.fromkeys(line for page in PAGES for of in (typed, mentioned) for line in of(page.read_text()))
+    ran: list[str] = []
+    for line in sorted(lines, key=lambda line: line.startswith("levelfield import")):  # of what was exported
+        words = shlex.split(line.replace("RUN_ID", run_id), comments=True)[1:]
+        named = [name for name in SECONDS if words[: len(name.split())] == name.split()]
+        if not named or NOT_HERE.search(line) or "..." in line or (len(words) == 1 and named[0] not in ALONE):
+            continue
+        capsys.readouterr()
+        try:
+            app.main(words)
+        except SystemExit as stop:
+            assert not stop.code, (line, capsys.readouterr().err)
+        assert capsys.readouterr().out, line
+        ran += named
+    assert set(ran) == {*SECONDS}, sorted(ran)
 
 
 def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:

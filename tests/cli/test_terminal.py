@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import toys
+from refusals import refused
 from repository import ROOT
 from rich.console import Console
 
@@ -186,3 +188,37 @@ def test_progress_in_a_pipe_says_what_has_changed_alone(
         "  b  probing slices",
         "17 of 24 done",
     ]
+
+
+def test_help_and_version_are_words_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, flags in (("version", ["--version"]), ("help", ["--help"])):
+        main([word])
+        said = capsys.readouterr().out
+        main(flags)
+        assert said == capsys.readouterr().out
+    for words, flags in (
+        (["help", "data", "prepare"], ["data", "prepare", "--help"]),
+        (["help", "run"], ["run", "-h"]),
+    ):
+        shown: list[str] = []
+        for given in (words, flags):
+            with pytest.raises(SystemExit) as stop:
+                main(given)
+            assert not stop.value.code
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1] and "usage: levelfield" in shown[0]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_a_shell_gets_its_script_of_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if shell == "tcsh" and find_spec("shtab") is None:
+        assert "needs the package shtab: pip install shtab." in refused(capsys, "completion", shell)
+        return
+    with pytest.raises(SystemExit) as stop:
+        main(["completion", shell])
+    shown = capsys.readouterr().out
+    assert not stop.value.code and "levelfield" in shown and "leaderboard" in shown and "--baselines" in shown
+
+
+def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be 'bsh': did you mean 'bash'?" in refused(capsys, "completion", "bsh")

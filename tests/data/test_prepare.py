@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +18,12 @@ from fixtures_server import Served, Server, serving
 from tiny import FirstSymbol, SameSymbol
 
 from levelfield import tasks
-from levelfield.cli import data_commands
+from levelfield.cli import data_commands, interrupts
 from levelfield.cli.app import main
 from levelfield.data import download, prepared
+from levelfield.jit import compiled
 from levelfield.spec import Archive, Task, UserError
+from levelfield.tasks._listops import expressions
 from levelfield.tasks.image import Image
 
 
@@ -150,3 +155,33 @@ def test_what_is_prepared_already_is_looked_at_without_being_read(
         with pytest.raises(UserError, match=r"val\.y\.npy .*: remove .* and run again\.$"):
             prepared.prepare(FirstSymbol(), tmp_path)
     assert len(prepared.verify(at)) == 1
+
+
+@compiled
+def count_up(n: int) -> tuple[float, np.ndarray]:
+    total = 0.0
+    for i in range(n):
+        total += np.sin(i)
+    return total, np.zeros(1)
+
+
+@pytest.mark.parametrize("words", [["data", "prepare"], ["audit", "--without-models"], ["check"]])
+def test_ctrl_c_in_compiled_code_ends_the_command(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code makes of it a SystemError, which would be taken for a fault of the task."""
+
+    def interrupted(*_: object) -> object:
+        count_up(1)
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        return count_up(50_000_000)
+
+    monkeypatch.setattr(expressions, "survey", interrupted)
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests were started in the background
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "listops(train=64,val=32,test=32)"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (stop.value.code, capsys.readouterr().err.strip()) == (130, interrupts.STOPPED)

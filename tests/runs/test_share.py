@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -334,3 +335,35 @@ def test_what_has_changed_since_the_run_was_complete_is_not_exported(run: Path, 
     with pytest.raises(UserError, match=f"{name} .*has changed since"):
         share.pack(where, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_finds_the_imported_run_of_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its record comes along; what is recorded where it is imported stays."""
+    monkeypatch.chdir(tmp_path)
+    small = dict.fromkeys(("seeds", "steps", "depth"), 1) | {"width": 8, "batch": 4}
+    words = ["torch.nn:GRU(bidirectional=True)", "--tasks", "recall", "--protocols", "scratch", "--baselines", "conv"]
+    words += ["--effort", "smoke", "--jobs", "1", *[w for name, n in small.items() for w in (f"--{name}", str(n))]]
+    main(["compare", *words])
+    (record,) = Path("runs/studies").glob("*.json")
+    for run_id in read_json(record)["runs"]:
+        main(["export", run_id])
+        main(["import", f"exported/{run_id}", "--runs-dir", "others"])
+    again = Path("others") / "studies" / record.name
+    assert read_json(again) == read_json(record)
+    reported = shlex.join(["levelfield", "report", words[0], "--effort", "smoke", "--runs-dir", "others"])
+    shown = capsys.readouterr().out
+    assert f"Its report: {reported}" in shown and f"It is a run of {read_json(record)['study']} at effort" in shown
+    main(shlex.split(reported)[1:])
+    assert "Wrote report/" in capsys.readouterr().out
+    mine = read_json(again) | {"sizes": "others", "runs": {}}
+    write_json(again, mine)
+    main(["import", f"exported/{run_id}", "--runs-dir", "others"])
+    assert read_json(again) == mine, "of other sizes"
+    for change in ({"study": "../x"}, {"effort": "../x"}, {"runs": 1}):
+        manifest = read_json(Path("exported") / run_id / share.MANIFEST)
+        manifest["studies"][0] |= change
+        write_json(Path("wrong") / share.MANIFEST, manifest)
+        with pytest.raises(UserError, match=r"levelfield-run\.json is damaged"):
+            share.described(Path("wrong"))

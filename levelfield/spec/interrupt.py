@@ -1,0 +1,17 @@
+"""Tells Ctrl-C from an error, where compiled code has made one of it.
+
+except Exception as error:
+    raise_interrupt(error)
+    ...                        # an error indeed
+"""
+
+from __future__ import annotations
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raises the KeyboardInterrupt that an error stands for; returns where it stands for none.
+
+    Compiled code that Ctrl-C comes into raises a SystemError, of which the KeyboardInterrupt is the cause.
+    """
+    if isinstance(error, SystemError) and isinstance(stop := error.__cause__, KeyboardInterrupt):
+        raise stop from None
