@@ -10,6 +10,7 @@ cannot be read raises UserError, in one sentence.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -150,7 +151,7 @@ def data_folder(text: str) -> Path:
     """Reads the folder of prepared data. Raises UserError for what is none, and says where a file of data belongs."""
     from levelfield.user import own_files
 
-    if Path(text).is_file() and own_files.is_data(text):
+    if os.path.isfile(text) and own_files.is_data(text):
         name = shlex.quote(text)
         raise UserError(
             f"--data is the folder of prepared data, and {text} is a file: give your own data with --own {name}, or "

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import fixtures_cifar
@@ -23,6 +24,7 @@ from levelfield.cli.app import main
 from levelfield.data import download, prepared
 from levelfield.jit import compiled
 from levelfield.spec import Archive, Task, UserError
+from levelfield.spec.interrupt import raise_interrupt
 from levelfield.tasks._listops import expressions
 from levelfield.tasks.image import Image
 
@@ -185,3 +187,22 @@ def test_ctrl_c_in_compiled_code_ends_the_command(
     finally:
         signal.signal(signal.SIGINT, before)
     assert (stop.value.code, capsys.readouterr().err.strip()) == (130, interrupts.STOPPED)
+
+
+def chained(*errors: BaseException) -> BaseException:
+    """The first of some errors, each of which has the next as its cause."""
+    for error, cause in pairwise(errors):
+        error.__cause__ = cause
+    return errors[0]
+
+
+def test_ctrl_c_is_found_behind_every_call_of_c_that_it_passed_through() -> None:
+    for calls in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            raise_interrupt(chained(*(SystemError("exception set") for _ in range(calls)), KeyboardInterrupt()))
+    for error in (
+        SystemError("x"),
+        chained(SystemError("x"), ValueError()),
+        chained(ValueError(), KeyboardInterrupt()),
+    ):
+        raise_interrupt(error)
