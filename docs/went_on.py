@@ -39,7 +39,7 @@ def brief(found: Answer) -> str:
     _, new = length_scores(found.results.rows)
     falls = _falls(found, last := new.multiples[-1])
     lost = sum(finding.decided > 0 for finding in falls)
-    return f"{_back(found)}. At {last} times {new.trained} words, {lost} of {len(falls)} lose more than half again."
+    return f"{_back(found)}. At {last} times that length, {lost} of {len(falls)} lose over half."
 
 
 def _back(found: Answer) -> str:
@@ -55,8 +55,8 @@ def _back(found: Answer) -> str:
         ]
         parts += [f"{word} for {words.listed(told)}"] if told else []
     return (
-        f"Do models find again at {new.trained} words what they lose there, trained at {old.trained}, once they train "
-        f"there as well? {words.capital('; '.join(parts))}"
+        f"Do models find again, once trained at {new.trained} words, what they lose there? "
+        f"{words.capital('; '.join(parts))}"
     )
 
 

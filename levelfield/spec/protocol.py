@@ -62,7 +62,7 @@ class Phase:
     def __post_init__(self) -> None:
         check_literals(self)
         if not 0 < self.fraction <= 1:
-            raise UserError(f"A phase trains on more than 0 and at most 1 of the data, not on {self.fraction}.")
+            raise UserError(f"A phase cannot train on {self.fraction} of the data: give more than 0, at most 1.")
 
 
 @dataclass(frozen=True)

@@ -155,18 +155,16 @@ def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMix
         raise UserError(f"This {name} is a module that is built already: pass its class, or a function of width.")
     if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
         name = getattr(given, "__name__", _shown(given))
-        fix = _other(given, "pass the class itself, or a function of width")
-        raise UserError(f"{name} is not a subclass of torch.nn.Module: {fix}.")
+        raise UserError(f"{name} is not a subclass of torch.nn.Module: {_other(given)}.")
     sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
     _MAKERS[sha, name] = given
     return _mixer(given, name, "", sha, settings)
 
 
-def _other(given: Any, usual: str = "a mixer is an nn.Module class") -> str:
-    """Returns what to do with what is no module: a class with the method of a `MixerConfig` is to be derived from
-    it."""
+def _other(given: Any) -> str:
+    """Returns what to do with what is no module: what has the method of a `MixerConfig` is to be derived from it."""
     builds = is_dataclass(given) and callable(getattr(given, "build", None))
-    return "it has a `build` method, so derive it from levelfield.MixerConfig" if builds else usual
+    return "derive it from levelfield.MixerConfig" if builds else "pass such a class, or a function of width"
 
 
 def _shown(given: object) -> str:
@@ -250,8 +248,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # 
 
 @contextmanager
 def _apart(seed: int) -> Iterator[None]:
-    """Seeds what a user's code may draw from (torch, NumPy, random); puts that and torch's settings back afterwards, as
-    other arms are trained in the same process."""
+    """Seeds what a user's code draws from (torch, NumPy, random); puts that and torch's settings back for others."""
     kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
     settings = [read() for read, _ in _SETTINGS]
     with torch.random.fork_rng(devices=[]):

@@ -92,10 +92,12 @@ def test_no_part_and_more_than_all_are_refused(fraction: float):
 
 
 def plainly(value: Phase) -> str:
-    """The hash as it was before settings had versions, of what was shown before recipes had cuts and a least gain."""
+    """The hash as it was before settings had versions, of what was shown before recipes had cuts and a least gain, and
+    phases a length."""
     shown = describe(value)
     for added in ("cuts", "patience_after", "least_gain", "enough"):
         del shown["recipe"][added]
+    del shown["length"]
     text = json.dumps(shown, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
