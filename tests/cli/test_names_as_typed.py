@@ -175,7 +175,7 @@ def test_a_configuration_that_is_none_is_told_what_to_derive_from(
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Mine:\n    state: int = 4\n"
         "    def build(self, width, *, causal, layer, generator):\n        return None\n"
     )
-    fix = "has a `build` method, so derive it from levelfield.MixerConfig"
+    fix = "not a subclass of torch.nn.Module: derive it from levelfield.MixerConfig"
     for command in ("compare", "check"):
         assert fix in refused(capsys, command, "mine.py:Mine")
     with pytest.raises(UserError, match=fix):
