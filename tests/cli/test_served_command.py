@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import refusals
-from fixtures_model_server import ModelServer, serving_here
+from fixtures_model_server import ModelServer
 from toy_reader import knows
 
 from levelfield.cli import app, served_command
@@ -26,12 +25,6 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'leve
 KEY = "sk-this-is-the-key"
 NOBODY = "http://127.0.0.1:9/v1"
 FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "4", "--tokenizer", "bytes")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
-    with serving_here(knows, tmp_path, monkeypatch) as found:
-        yield found
 
 
 def ruler(server: ModelServer, *words: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import refusals
-from fixtures_model_server import ModelServer, Raw, serving_here
-from toy_reader import knows
+from fixtures_model_server import ModelServer, Raw
 
 from levelfield.cli import app
 from levelfield.longcontext.answers import predictions
@@ -18,12 +17,6 @@ from levelfield.longcontext.answers import predictions
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 FEW = ("--model", "toy", "--tasks", "niah_single_1", "vt", "--lengths", "1200", "--count", "1", "--tokenizer", "bytes")
 FOLDER = Path("runs/ruler/toy-served")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
-    with serving_here(knows, tmp_path, monkeypatch) as found:
-        yield found
 
 
 def ruler(server: ModelServer, *words: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import refusals
-from fixtures_model_server import Fault, ModelServer, Raw, serving_here, serving_model
+from fixtures_model_server import Fault, ModelServer, Raw, serving_model
 from toy_reader import knows
 
 from levelfield.cli import app
@@ -19,12 +18,6 @@ from levelfield.ruler import Bytes, Needle, generate
 pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'levelfield[serve]'")
 KEY = "sk-this-is-the-key"
 FEW = ("--tasks", "niah_single_1", "--lengths", "700", "--count", "2", "--tokenizer", "bytes")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelServer]:
-    with serving_here(knows, tmp_path, monkeypatch) as found:
-        yield found
 
 
 def ruler(server: ModelServer, *words: str) -> None:
