@@ -1,13 +1,15 @@
 """Says what docs/findings.md has on models that went on training at a longer length: `huang2024_longer`.
 
-    went_on.short(found)         # "Some training at 128 words gives back more than half of what ..."
+    went_on.short(found)         # "Do models find again, once trained at 128 words, what they lose there? Yes for ..."
 
 Every number and every word about what is shown is computed from the rows and ledgers, so that new runs change it.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import findings_summary as summary
@@ -16,12 +18,13 @@ import findings_words as words
 from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding
 from levelfield.studies._huang2024_beyond import FALL, LengthScores
-from levelfield.studies.huang2024_longer import BACK, EXTENDED, LONGER, given_back, length_scores
+from levelfield.studies.huang2024_longer import BACK, EXTENDED, LONGER, length_scores
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
 
 HARD = ",format=pairs"  # the haystack in which most is lost
+PILOT = "needle-rotary-scratch-9-de8e98fefa"
 
 
 def short(found: Answer) -> str:
@@ -45,7 +48,7 @@ def brief(found: Answer) -> str:
 def _back(found: Answer) -> str:
     old, new = length_scores(found.results.rows)
     models = [model for model in old.models if new.cell(model, new.trained)]
-    answers = {finding.subject: finding.decided for finding in given_back(found.results.rows)}
+    answers = summary.by_question(found)
     parts = []
     for word, sign in (("yes", 1), ("no", -1), ("open", 0)):
         named = [model for model in models if answers.get(BACK.format(LONGER, model), 0) == sign]
@@ -68,7 +71,7 @@ def lead(found: Answer) -> Iterator[str]:
         f"Runs on needles (section 8) go on: after the same training at {old.trained} words, with all weights kept, "
         f"they train at {new.trained}, at the same rate, until nothing improves. Where they find again what they had "
         f"lost, the text was not too long for them. A pilot with rotary attention that trains at {new.trained} words "
-        "from fresh weights had not left guessing after 7,800 steps, so that the shorter length comes first. The table "
+        f"from fresh weights had {_pilot()}, which is guessing, so that the shorter length comes first. The table "
         "describes and decides nothing: what is found among look-alike pairs, where most is lost (medians, %).\n"
     )
     yield f"| model | trained at | {' | '.join(f'{length:,} words' for length in lengths)} |"
@@ -90,6 +93,13 @@ def _falls(found: Answer, times: int) -> list[Finding]:
     new = length_scores(found.results.rows)[1]
     asked = {FALL.format(times, model) for model in new.models}
     return [finding for finding in found.findings if finding.subject in asked]
+
+
+def _pilot() -> str:
+    """Returns what the pilot came to, whose seed no run has."""
+    with (Path(__file__).resolve().parent.parent / "results" / "pilots.csv").open(newline="", encoding="utf-8") as file:
+        (pilot,) = (line for line in csv.DictReader(file) if line["run"] == PILOT)
+    return f"{100 * float(pilot['val_accuracy']):.0f} % on validation after {int(pilot['steps']):,} steps"
 
 
 def _mean(asked: LengthScores, model: str, length: int) -> str:
