@@ -20,7 +20,7 @@ from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SPT, TRANSFORMER
 from levelfield.studies._huang2024_beyond import TWICE
 from levelfield.studies.amos2025_arms import LIFT
-from levelfield.studies.amos2025_patience import MODELS
+from levelfield.studies.amos2025_patience import DROPOUT, MODELS
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_small import NEARLY
 
@@ -48,11 +48,12 @@ def never_from_scratch(found: Answer) -> str:
 
 
 def never_stopped(found: Answer) -> str:
-    """Of which models the lift is shown to stay, at how many of the learning rates that were tried."""
-    asked = {name: [f for f in found.findings if f.subject.startswith(f"{name}'s lift")] for name in MODELS.values()}
-    told = (
-        f"{name}, at each of two learning rates: {summary.counted(each, zeros=False)}" for name, each in asked.items()
-    )
+    """Of which models the lift is shown to stay, beside how many of the arms from scratch."""
+    told = []
+    for model, name in MODELS.items():
+        asked = [finding for finding in found.findings if finding.subject.startswith(f"{name}'s lift")]
+        dropped = " and with dropout" if model in DROPOUT else ""
+        told.append(f"{name}, at each of two learning rates{dropped}: {summary.counted(asked, zeros=False)}")
     return f"{words.capital('; '.join(told))}."
 
 

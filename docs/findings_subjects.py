@@ -123,8 +123,7 @@ SUBJECTS = (
         "amos2025",
         "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
         (("amos2025_patience", "overnight", 0),),
-        "An arm from scratch that reaches the self-pretrained one at some other rate or schedule, or with dropout, "
-        "which no run here has.",
+        "An arm from scratch that reaches the self-pretrained one at some other rate, schedule or dropout.",
         short=never_stopped.short,
         brief=brief.never_stopped,
         lead=never_stopped.lead,

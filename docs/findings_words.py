@@ -46,8 +46,8 @@ QUESTIONS: Sequence[tuple[str, str]] = (
     (r"the gap between ([\w ]+) and ([\w ]+) narrows \((\w+)\)", "Self-pretraining brings {0} closer to {1} on {2}"),
     (r"(the Transformer|S4)'s lift holds at .+ \((\w+)\)", f"{ALLOWED}, self-pretraining lifts {{0}} on {{1}}"),
     (
-        r"(the Transformer|S4)'s lift holds over all steps at (.+) \((\w+)\)",
-        "On {2}, the lift of {0} holds over all steps at {1}",
+        r"(the Transformer|S4)'s lift holds over all steps (.+) \((\w+)\)",
+        "On {2}, the lift of {0} holds over all steps {1}",
     ),
     (r"the gap narrows \((\w+)\)", "The Transformer comes closer to S4 on {0}"),
     (r"the gap narrows at .+ \((\w+)\)", f"{ALLOWED}, the Transformer comes closer to S4 on {{0}}"),

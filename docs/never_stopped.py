@@ -10,7 +10,7 @@ import findings_words as words
 
 from levelfield.report.verdicts import Key, Table
 from levelfield.studies._amos2025_small import SPT, SSM, TRANSFORMER
-from levelfield.studies.amos2025_patience import MODELS, RATES
+from levelfield.studies.amos2025_patience import MODELS, RATES, from_scratch
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -26,12 +26,13 @@ def short(found: Answer) -> str:
     parts = []
     for model, name in MODELS.items():
         told: dict[str, list[str]] = {}
-        for arm, factor in RATES.items():
+        for arm, how in from_scratch(model).items():
             cell = cells.get(Key(TASK, model, arm))
             if cell is not None:
-                at = f"{BASE * factor:.2g} ({cell.mean:.1f} %, {shown.counted([len(cell.values)])})"
-                answer = decided[f"{name}'s lift holds over all steps at {factor:.3g} times the rate"]
-                told.setdefault(shown.WORDS[answer], []).append(at)
+                rate = f"{BASE * RATES.get(arm, 1.0):.2g}{'' if arm in RATES else f' {how}'}"
+                answer = decided[f"{name}'s lift holds over all steps {how}"]
+                said = f"{rate} ({cell.mean:.1f} %, {shown.counted([len(cell.values)])})"
+                told.setdefault(shown.WORDS[answer], []).append(said)
         if told:
             said = "; ".join(f"{word} at a learning rate of {words.listed(rates)}" for word, rates in told.items())
             parts.append(f"{name} ({cells[Key(TASK, model, SPT)].mean:.1f} % self-pretrained): {said}.")
@@ -44,7 +45,11 @@ def short(found: Answer) -> str:
 
 def lead(found: Answer) -> Iterator[str]:
     """Yields what differs from the arms of the section before, and what each took."""
-    costs = {(model, arm): shown.cost(found, Key(TASK, model, arm)) for model in MODELS for arm in (*RATES, SPT)}
+    costs = {
+        (model, arm): shown.cost(found, Key(TASK, model, arm))
+        for model in MODELS
+        for arm in (*from_scratch(model), SPT)
+    }
     taken = words.listed(
         f"{cost[1] / 1e12:.0f} (`{arm}` of {words.named(model)})" for (model, arm), cost in costs.items() if cost
     )
@@ -52,7 +57,8 @@ def lead(found: Answer) -> Iterator[str]:
         "In the section before, patience ended the arms from scratch on reviews long before their allowance of steps, "
         "and one may ask whether they would have learnt later. Here nothing ends them: the rate falls along a cosine "
         "over all steps that both phases of self-pretraining are allowed together, and the best of them by validation "
-        "is scored. Both learning rates are shown that were tried for every arm there. The self-pretrained runs are "
+        "is scored. Both learning rates are shown that were tried for every arm there, and the Transformer with "
+        "dropout at the first of them. The self-pretrained runs are "
         f"three of each model of that section, and still end by patience. TFLOP of a run (medians): {taken}."
     )
     cells = Table.of(found.results.rows).cells
