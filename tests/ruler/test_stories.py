@@ -61,7 +61,7 @@ def lived(text: str) -> tuple[dict[str, str], dict[str, list[str]], list[tuple[s
 
 def possible(text: str, person: str) -> set[str]:
     """Every place that somebody may be in at the end of a text."""
-    found = set(PLACES)
+    found: set[str] = set(PLACES)
     for sentence in sorted([*EVENT.finditer(text), *CLAIM.finditer(text)], key=lambda m: m.start()):
         named, words = {word for word in PLACES if word in sentence[0]}, sentence[0].split()
         if words[0] == person and "not" in words:
