@@ -134,10 +134,8 @@ class StoriesInEssays:
         self.setting, self.task = setting, task
         self.essays = essays_of(setting)
         before, after = setting.around
-        kind, examples = (
-            KINDS[task.number],
-            "\n\nAnd ".join(EXAMPLE.format(*solved) for solved in EXAMPLES[task.number]),
-        )
+        kind = KINDS[task.number]
+        examples = "\n\nAnd ".join(EXAMPLE.format(*solved) for solved in EXAMPLES[task.number])
         filled = {"about": kind.about, "order": kind.order, "form": kind.form, "examples": examples}
         whole = TASK.format(**filled, context="{context}", question="{question}")
         self.head, _, self.rest = (before + whole + after + ANSWER).partition("{context}")
@@ -155,9 +153,8 @@ class StoriesInEssays:
         )
         draft = scattered(scatter, self.setting.composer, room)
         depths = tuple(draft.depths[place] for place in told.support)
-        return replace(
-            draft, references=tuple(told.answer.split(", ")), depths=depths, slices=_slices(told, self.setting)
-        )
+        references = tuple(told.answer.split(", "))
+        return replace(draft, references=references, depths=depths, slices=_slices(told, self.setting))
 
 
 def _slices(told: Story, setting: Setting) -> tuple[tuple[str, str | int | float], ...]:

@@ -17,7 +17,7 @@ PLANS: dict[int, dict[str, tuple[str, ...]]] = {
     6: {"yes": ("+Q +R +P",), "no": ("+Q +P +R",)},
     9: {
         "yes": ("-P +P -Q", "+Q -P +P", "+Q +P -R", "-R +Q +P"),
-        "no": ("-P +Q -R", "+P -P +Q", "+P +Q -R", "-R +P +Q"),
+        "no": ("-Q +P -P", "+P -R +Q", "+Q +P -P", "-R +P +Q"),
     },
     10: {
         "yes": ("+Q ?RS +P", "?QR +S +P", "+Q ?PR +P", "?PQ +R +P"),

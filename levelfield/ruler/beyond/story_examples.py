@@ -1,4 +1,4 @@
-"""Holds the solved examples in the prompts of stories, with names that no story has: one of each fixed answer."""
+"""Holds the solved examples in the prompts of stories, with names that no story has."""
 
 from __future__ import annotations
 
