@@ -4,7 +4,8 @@
     # lm_eval --model hf --model_args pretrained=MODEL --include_path tasks --tasks levelfield_ruler --log_samples ...
 
 A line has the prompt, its references and all that `levelfield import` needs to make the report of the answers. The
-tasks score with levelfield's own two scores, so the package must be installed where they run.
+tasks score with levelfield's own two scores, and with those that a set of questions has beside them, so the package
+must be installed where they run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from levelfield.files import atomic, write_rows
 from levelfield.longcontext.earlier_export import GROUP, SCORES
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import LeftOut, settings_of
-from levelfield.ruler import RulerTask, Sample
+from levelfield.ruler import QuestionSet, RulerTask, Sample
 from levelfield.spec import UserError
 from levelfield.tokenizer import Tokenizer
 
@@ -49,15 +50,10 @@ generation_kwargs:
   max_gen_toks: {tokens}
   until: []
 metric_list:
-  - metric: accuracy
-    aggregation: mean
-    higher_is_better: true
-  - metric: strict_accuracy
-    aggregation: mean
-    higher_is_better: true
-metadata:
+{metrics}metadata:
   version: {version}
 """
+METRIC = "  - metric: {}\n    aggregation: mean\n    higher_is_better: true\n"
 
 LIGHTEVAL = '''"""Describes the samples beside this file to lighteval.
 
@@ -156,12 +152,20 @@ def line(sample: Sample, task: RulerTask) -> dict[str, Any]:
 
 
 def scored(doc: Mapping[str, Any], answer: str) -> dict[str, float]:
-    """Scores an answer to an exported line, in shares from 0 to 1."""
+    """Scores an answer to an exported line, in shares from 0 to 1; the metrics are the same for all lines of a task."""
     from levelfield.longcontext.predictions import task_of
     from levelfield.ruler import score
 
-    found = score(task_of(json.loads(doc["settings"])), answer, doc["outputs"])
-    return {"accuracy": found.match, "strict_accuracy": found.strict}
+    task = task_of(json.loads(doc["settings"]))
+    found = score(task, answer, doc["outputs"])
+    others = task.other_scores(answer, doc["outputs"]) if isinstance(task, QuestionSet) else {}
+    return {"accuracy": found.match, "strict_accuracy": found.strict} | others
+
+
+def metrics_of_file(path: Path) -> list[str]:
+    """Returns the metrics by which the answers to a file of exported lines, all of one task, are scored."""
+    with path.open(encoding="utf-8") as lines:
+        return list(scored(json.loads(next(lines)), ""))
 
 
 def _for_lm_eval(to: Path, written: Sequence[Lines]) -> list[Path]:
@@ -178,6 +182,7 @@ def _lm_eval_task(name: str, lines: Lines) -> str:
         file=json.dumps(str(lines.path.resolve())),
         scores=SCORES,
         tokens=lines.first.answer_tokens,
+        metrics="".join(map(METRIC.format, metrics_of_file(lines.path))),
         version=lines.version,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_text
-from levelfield.longcontext.exported import scored
+from levelfield.longcontext.exported import metrics_of_file, scored
 from levelfield.longcontext.predictions import FILTERED, WITHHELD
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
@@ -41,7 +41,7 @@ def task_of_file(file: Path, tokens: int) -> Any:
         rest = {name: value for name, value in record.items() if name != "input"}
         return Sample(input=record["input"], target=record["outputs"], id=record["index"], metadata=rest)
 
-    @scorer(metrics={"accuracy": [mean(), stderr()], "strict_accuracy": [mean(), stderr()]})
+    @scorer(metrics={metric: [mean(), stderr()] for metric in metrics_of_file(file)})
     def levelfield_scores() -> Callable[[Any, Any], Coroutine[Any, Any, Any]]:
         async def score(state: Any, target: Any) -> Any:
             said = state.output.completion

@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from levelfield.longcontext.exported import scored
+from levelfield.longcontext.exported import metrics_of_file, scored
 from levelfield.spec import UserError
 from levelfield.spec.contents import checksum
-
-METRICS = ("accuracy", "strict_accuracy")
 
 
 def task_of_file(file: Path, name: str, *, tokens: int, version: int) -> Any:
@@ -44,12 +42,13 @@ def task_of_file(file: Path, name: str, *, tokens: int, version: int) -> Any:
         def compute(self, doc: Any, model_response: Any, **_: Any) -> dict[str, float]:
             return scored(doc.specific, model_response.final_text[0])
 
+    metrics = metrics_of_file(file)
     metric = SampleLevelMetricGrouping(
-        metric_name=list(METRICS),
-        higher_is_better=dict.fromkeys(METRICS, True),
+        metric_name=metrics,
+        higher_is_better=dict.fromkeys(metrics, True),
         category=SamplingMethod.GENERATIVE,
         sample_level_fn=LevelfieldScores(checksum(file)[:12]),
-        corpus_level_fn=dict.fromkeys(METRICS, _mean),
+        corpus_level_fn=dict.fromkeys(metrics, _mean),
     )
     return LightevalTaskConfig(
         name=name,

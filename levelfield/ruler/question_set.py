@@ -132,12 +132,12 @@ def names_in(text: str, known: Collection[str]) -> list[str]:
     return [written[name] for name in found]
 
 
-def one_of(prediction: str, reference: str, known: Collection[str], asides: int = 0) -> Score:
-    """Scores an answer that is one of the known names, by the first line of the prediction.
+def exactly(prediction: str, references: Sequence[str], known: Collection[str], asides: int = 0) -> Score:
+    """Scores an answer of one or several of the known names, in any order, by the first line of the prediction.
 
-    match: the name is there, and at most `asides` others: as many as stand in the question, which an answer may repeat.
-    strict: it is the first one there.
+    match: they are there, and at most `asides` others: as many as stand in the question, which an answer may repeat.
+    strict: they are the first ones there.
     """
-    found = list(dict.fromkeys(names_in(first_line(prediction), known)))
-    match = reference in found and len(found) <= 1 + asides
-    return Score(float(match), float(found[:1] == [reference]))
+    found, wanted = list(dict.fromkeys(names_in(first_line(prediction), known))), set(references)
+    match = wanted <= set(found) and len(found) <= len(wanted) + asides
+    return Score(float(match), float(set(found[: len(wanted)]) == wanted))

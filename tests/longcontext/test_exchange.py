@@ -58,7 +58,8 @@ def test_exported_lines_are_the_samples_and_score_as_here(tmp_path: Path) -> Non
         for doc in lines(path):
             for said in (" ".join(doc["outputs"]), doc["outputs"][0], "nothing"):
                 here = score(task, said, doc["outputs"])
-                assert scored(doc, said) == {"accuracy": here.match, "strict_accuracy": here.strict}
+                others = task.other_scores(said, doc["outputs"]) if isinstance(task, Walk) else {}
+                assert scored(doc, said) == {"accuracy": here.match, "strict_accuracy": here.strict} | others
 
 
 def test_answers_to_exported_samples_come_back_as_if_asked_here(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from levelfield.ruler.beyond.associations import Association
 from levelfield.ruler.beyond.requests import Requests
-from levelfield.ruler.beyond.stories import Stories
-from levelfield.ruler.beyond.story_worlds import KINDS
+from levelfield.ruler.beyond.stories import KINDS, Stories
 from levelfield.ruler.beyond.tallies import Tally
 from levelfield.ruler.beyond.walks import Walk
 from levelfield.ruler.question_set import QuestionSet

@@ -20,7 +20,7 @@ import numpy as np
 from levelfield.ruler.builders.scattered import Scatter, essays_of, scattered
 from levelfield.ruler.prompt.fit import PromptDraft
 from levelfield.ruler.prompt.setting import Setting
-from levelfield.ruler.question_set import QuestionSet, Score, has_first_line, names_in, one_of
+from levelfield.ruler.question_set import QuestionSet, Score, exactly, has_first_line, names_in
 from levelfield.spec import UserError
 
 TASK = (
@@ -133,7 +133,7 @@ class Association(QuestionSet):
         return f" {NAMES[rng.integers(len(NAMES))]} has been there."
 
     def score(self, prediction: str, references: Sequence[str]) -> Score:
-        return one_of(prediction, references[0], NAMES)
+        return exactly(prediction, references, NAMES)
 
     def candidates(self, text: str) -> list[str]:
         return names_in(text[: text.rfind("\n\nQuestion: ")].partition("\n\nThe text:\n")[2], NAMES)

@@ -1,67 +1,91 @@
-"""Builds stories whose facts are scattered over essays, and asks where somebody or something is, or who gave what.
+"""Builds stories whose facts are scattered over essays, and asks where somebody is, what they carry, or who gave what.
 
 ... Chiara went into the bakery. ... Chiara picked up the violin. ... Chiara went into the attic. ...
 Question: Where is the violin? Answer with one word. Answer: attic
 
 After BABILong (Kuratov et al. 2024), which scatters the stories of bAbI (Weston et al. 2015). Worlds, words and rules
-are our own. A story is told by a small world, which knows where everybody and everything is (`beyond/story_worlds.py`);
-the tests find each answer again from the prompt's text alone.
+are our own. A story is what happens in a small world, which knows where everybody and everything is
+(`beyond/story_events.py`), or follows plans of what is said of somebody (`beyond/story_claims.py`); the tests find each
+answer again from the prompt's text alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from levelfield.ruler.beyond.story_worlds import KINDS, PEOPLE, PLACES, THINGS, Story, story
+from levelfield.ruler.beyond.story_claims import PLANS, claim
+from levelfield.ruler.beyond.story_events import COUNTS, EVENTS, NOTHING
+from levelfield.ruler.beyond.story_examples import EXAMPLES
+from levelfield.ruler.beyond.story_worlds import PEOPLE, PLACES, THINGS, Story
 from levelfield.ruler.builders.scattered import Scatter, essays_of, scattered
 from levelfield.ruler.prompt.fit import PromptDraft
 from levelfield.ruler.prompt.setting import Setting
-from levelfield.ruler.question_set import QuestionSet, Score, has_first_line, names_in, one_of
+from levelfield.ruler.question_set import QuestionSet, Score, exactly, has_first_line, names_in
 from levelfield.spec import UserError
 
 TASK = (
     "Facts about {about} are scattered over the following text{order}. Answer the question after it from these facts "
-    "alone, with one word.\n\nFor example, the facts\n{facts}\nanswer the question\n{asked}\nwith\n{answer}\n\n"
-    "The text:\n{context}\n\nQuestion: {question} Answer with one word."
+    "alone, with {form}.\n\nFor example, {examples}\n\nThe text:\n{context}\n\n"
+    "Question: {question} Answer with {form}."
 )
+EXAMPLE = "the facts\n{}\nanswer the question\n{}\nwith\n{}"
 ANSWER = " Answer:"
-ABOUT = ("a few people and things", ", in the order in which they came true")
-EXAMPLES: dict[int, tuple[str, str, str]] = {  # facts, question and answer; with names that no story has
-    1: ("Wanda went into the chapel.\nViktor went into the library.", "Where is Wanda?", "chapel"),
-    2: (
-        "Wanda went into the chapel.\nWanda picked up the drum.\nWanda went into the library.\n"
-        "Wanda put down the drum.\nWanda went into the chapel.",
-        "Where is the drum?",
-        "library",
-    ),
-    3: (
-        "Wanda went into the chapel.\nWanda picked up the drum.\nWanda went into the library.\n"
-        "Wanda went into the hall.",
-        "Where was the drum before it was in the library?",
-        "chapel",
-    ),
-    4: (
-        "The chapel lies directly north of the library.\nThe hall lies directly east of the library.",
-        "Which place lies directly south of the chapel?",
-        "library",
-    ),
-    5: (
-        "Wanda went into the chapel.\nViktor went into the chapel.\nWanda picked up the drum.\n"
-        "Wanda gave the drum to Viktor.",
-        "Who gave the drum to Viktor?",
-        "Wanda",
-    ),
+IN_ORDER = ", in the order in which they came true"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of story tells and asks, and with what words.
+
+    labels: all words of answers, where they are the same in every story. asides: names of the question that an answer
+    may repeat.
+    """
+
+    tell: Callable[[np.random.Generator], Story | None]
+    form: str = "one word"
+    about: str = "a few people and things"
+    order: str = IN_ORDER
+    labels: tuple[str, ...] = ()
+    asides: int = 0
+
+
+def _claims(number: int, form: str) -> Kind:
+    order = IN_ORDER + ", and everybody stays where they are until a fact says otherwise"
+    return Kind(partial(claim, number), form, "the places of a few people", order, tuple(PLANS[number]))
+
+
+KINDS = {
+    1: Kind(EVENTS[1]),
+    2: Kind(EVENTS[2]),
+    3: Kind(EVENTS[3], asides=1),
+    4: Kind(EVENTS[4], about="how a few places lie", order="", asides=1),
+    5: Kind(EVENTS[5], asides=1),
+    6: _claims(6, "yes or no"),
+    7: Kind(EVENTS[7], "none, one, two or three", labels=COUNTS),
+    8: Kind(EVENTS[8], "a list of things or the word nothing", labels=(*THINGS, NOTHING)),
+    9: _claims(9, "yes or no"),
+    10: _claims(10, "yes, no or maybe"),
 }
+"""By bAbI's numbers."""
+
+
+def story(number: int, rng: np.random.Generator) -> Story:
+    """Tells a story of one of `KINDS`."""
+    while True:
+        if told := KINDS[number].tell(rng):
+            return told
 
 
 @dataclass(frozen=True)
 class Stories(QuestionSet):
     """Facts of a story in essays. bAbI's numbers: 1 where is somebody, 2 where is a thing, 3 where was it before,
-    4 which place is the next one in a direction, 5 who gave what to whom."""
+    4 which place is the next one in a direction, 5 who gave what to whom, 6 is somebody in a place, 7 how many things
+    they carry, 8 which things, 9 are they in a place where some are not, 10 where some may be."""
 
     answer_tokens: ClassVar[int] = 16
     number: int = 1
@@ -85,11 +109,14 @@ class Stories(QuestionSet):
 
     def score(self, prediction: str, references: Sequence[str]) -> Score:
         """Scores the first line. After BABILong, it may repeat a name of the question, which only tasks 3 to 5 have."""
-        known = next((names for names in (PEOPLE, THINGS) if references[0] in names), PLACES)
-        return one_of(prediction, references[0], known, asides=0 if self.number < 3 or known is THINGS else 1)
+        kind = KINDS[self.number]
+        known = kind.labels or next((names for names in (PEOPLE, THINGS) if references[0] in names), PLACES)
+        return exactly(prediction, references, known, asides=0 if known is THINGS else kind.asides)
 
     def candidates(self, text: str) -> list[str]:
-        """Lists the names that the context has of what the question asks for: people, things or places."""
+        """Lists all labels, or the names that the context has of what is asked for: people, things or places."""
+        if labels := KINDS[self.number].labels:
+            return list(labels)
         before, _, question = text.rpartition("\n\nQuestion: ")
         known = PLACES
         if self.number == 5:
@@ -107,9 +134,9 @@ class StoriesInEssays:
         self.setting, self.task = setting, task
         self.essays = essays_of(setting)
         before, after = setting.around
-        about, order = ABOUT if task.number != 4 else ("how a few places lie", "")
-        facts, asked, answer = EXAMPLES[task.number]
-        filled = {"about": about, "order": order, "facts": facts, "asked": asked, "answer": answer}
+        kind = KINDS[task.number]
+        examples = "\n\nAnd ".join(EXAMPLE.format(*solved) for solved in EXAMPLES[task.number])
+        filled = {"about": kind.about, "order": kind.order, "form": kind.form, "examples": examples}
         whole = TASK.format(**filled, context="{context}", question="{question}")
         self.head, _, self.rest = (before + whole + after + ANSWER).partition("{context}")
 
@@ -126,7 +153,8 @@ class StoriesInEssays:
         )
         draft = scattered(scatter, self.setting.composer, room)
         depths = tuple(draft.depths[place] for place in told.support)
-        return replace(draft, references=(told.answer,), depths=depths, slices=_slices(told, self.setting))
+        references = tuple(told.answer.split(", "))
+        return replace(draft, references=references, depths=depths, slices=_slices(told, self.setting))
 
 
 def _slices(told: Story, setting: Setting) -> tuple[tuple[str, str | int | float], ...]:

@@ -23,7 +23,7 @@ from levelfield.ruler.prompt.compose import Order
 from levelfield.ruler.prompt.fit import PromptDraft, too_short
 from levelfield.ruler.prompt.setting import Setting
 from levelfield.ruler.prompt.swaps import with_longer_texts
-from levelfield.ruler.question_set import QuestionSet, Score, first_line, has_first_line, one_of
+from levelfield.ruler.question_set import QuestionSet, Score, exactly, first_line, has_first_line
 from levelfield.spec import UserError, closest
 
 LISTED = """
@@ -102,7 +102,7 @@ class Tally(QuestionSet):
         Where a user is asked about, a user's number before another number is no answer.
         """
         if self.question == "most":
-            return one_of(prediction, references[0], LABELS)
+            return exactly(prediction, references, LABELS)
         found = [number.replace(",", "").lstrip("0") or "0" for number in NUMBER.findall(first_line(prediction))]
         while self.question == "user" and len(found) > 1 and found[0] in NAMED and found[0] != references[0]:
             del found[0]
