@@ -69,8 +69,9 @@ Commands, and `retrieval_2k` reads pairs of papers that stand in for the release
 has come from guessing to no error. The best rule is the one that is best on validation, and so is the best of the
 simplest rules: these know the length, first or last steps of the sequence, or of a step with an answer its place or its
 symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
-places, *each step with its place* finds them. And of the running products `words`, `modular` and `parity`, the latest
-symbols have the first steps alone, at which there are no others.
+places, *each step with its place* finds them. Where the best rule knows the latest symbols and there are answers at the
+first steps as well, its score after these is given too: if that is the score of guessing, as of running products, the
+rule has the first steps alone, at which there are no other symbols.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
@@ -136,11 +137,18 @@ def _rule_cells(found: Reading) -> tuple[str, ...]:
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * found.guessing:.0f} %" if found.in_percent else "–",
         rule_words(best) if found.learnable else "nothing learnt",
-        found.scores[best].percent() if found.in_percent else "–",
+        f"{found.scores[best].percent()}{_later(found, best)}" if found.in_percent else "–",
         f"{100 * _gained(found):.0f} %" if found.learnable else "–",
         f"{rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
         f"{100 * found.fact('leaked', 'test'):.0f} %",
     )
+
+
+def _later(found: Reading, rule: str) -> str:
+    """What a rule that knows the latest few symbols scores after so many steps, where it scores anything."""
+    if not found.learnable or rule not in found.later:
+        return ""
+    return f"; after the first {width(rule)}, {found.later[rule].percent()}"
 
 
 def _gained(found: Reading) -> float:

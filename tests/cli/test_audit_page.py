@@ -70,7 +70,9 @@ def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.Captur
     (datasheet,) = (here / "cut").glob("*/datasheet.md")
     assert said in capfd.readouterr().out and said in datasheet.read_text()
     main(["audit", "parity(length=16, train=400)", "--without-models"])
-    assert "Of the rules, the one that knows the latest 3 symbols is best on validation" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "Of the rules, the one that knows the latest 3 symbols is best on validation" in said
+    assert "At steps after the first 3, the rule that knows the latest 3 symbols scores" in said
 
 
 @pytest.mark.timeout(600)
