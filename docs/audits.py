@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
@@ -39,7 +39,8 @@ learnt. Tasks come last, and their rank means nothing, where less than half was 
 or where no model that sees everything learnt as much as windows did: so short an audit has missed most of what they
 hold, or what windows learn with longer training, or cannot tell what lies further away. At effort `minutes` it trains
 for 500 steps of the optimizer, or more where sequences are short. Where one step or the first few steps are enough, the
-row names them. Written by `python docs/audits.py` from the rows in `results/audits/`.
+row names them. Where an audit is older than its rules, the score of the best one stands in place of its share. Written
+by `python docs/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -114,8 +115,6 @@ def ranked(audits: list[Reading]) -> list[Reading]:
 
 
 def _cells(found: Reading) -> tuple[str, ...]:
-    shares = found.of_kind(RULE)
-    best = found.best_rule() if shares else ""
     shuffled = found.of_kind(DISORDERED).get("unordered")
     return (
         f"`{found.task}`{_settings(found)}",
@@ -125,9 +124,17 @@ def _cells(found: Reading) -> tuple[str, ...]:
         _sufficient(found) if found.learnable else "–",
         _plausible(found) if found.learnable else "–",
         shuffled.percent() if shuffled else "–",
-        f"{rule_words(best)}: {shares[best].percent()}" if best else "–",
+        _best_rule(found),
         words.lead(found),
     )
+
+
+def _best_rule(found: Reading) -> str:
+    """The best rule with its share, or with its score where it has none, as that of an audit without models."""
+    best = found.best_rule()
+    if best in found.shares:
+        return f"{rule_words(best)}: {found.shares[best].percent()}"
+    return f"{rule_words(best)}: scores {found.scores[best].percent()}{_later(found, best)}" if best else "–"
 
 
 def _rule_cells(found: Reading) -> tuple[str, ...]:
@@ -184,8 +191,18 @@ def _plausible(found: Reading) -> str:
 
 
 def committed() -> list[Reading]:
-    """Returns the audits in results/audits/ for which models were trained."""
-    return [read(path) for path in sorted(ROWS.glob("*.csv"))]
+    """Returns the audits in results/audits/ for which models were trained; one without rules has the scores of those in
+    results/audits/without-models/, where guessing says that both are of the same test examples."""
+    ruled = {each.task: each for each in of_rules()}
+    return [_with_rules(read(path), ruled) for path in sorted(ROWS.glob("*.csv"))]
+
+
+def _with_rules(found: Reading, ruled: Mapping[str, Reading]) -> Reading:
+    rules = ruled.get(found.task)
+    if rules is None or rules.guessing != found.guessing or any(n.kind == RULE for n in found.scores.values()):
+        return found
+    joined = ("scores", "validation", "later", "commonest")
+    return replace(found, **{name: {**getattr(found, name), **getattr(rules, name)} for name in joined})
 
 
 def of_rules() -> list[Reading]:
