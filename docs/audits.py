@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
@@ -39,7 +39,8 @@ learnt. Tasks come last, and their rank means nothing, where less than half was 
 or where no model that sees everything learnt as much as windows did: so short an audit has missed most of what they
 hold, or what windows learn with longer training, or cannot tell what lies further away. At effort `minutes` it trains
 for 500 steps of the optimizer, or more where sequences are short. Where one step or the first few steps are enough, the
-row names them. Written by `python docs/audits.py` from the rows in `results/audits/`.
+row names them. Where an audit is older than its rules, the score of the best one stands in place of its share. Written
+by `python docs/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -69,8 +70,9 @@ Commands, and `retrieval_2k` reads pairs of papers that stand in for the release
 has come from guessing to no error. The best rule is the one that is best on validation, and so is the best of the
 simplest rules: these know the length, first or last steps of the sequence, or of a step with an answer its place or its
 symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
-places, *each step with its place* finds them. And of the running products `words`, `modular` and `parity`, the latest
-symbols have the first steps alone, at which there are no others.
+places, *each step with its place* finds them. Where the best rule knows the latest symbols and there are answers at the
+first steps as well, its score after these is given too: if that is the score of guessing, as of running products, the
+rule has the first steps alone, at which there are no other symbols.
 """
 RULE_COLUMNS = (
     ("task", ":--"),
@@ -113,8 +115,6 @@ def ranked(audits: list[Reading]) -> list[Reading]:
 
 
 def _cells(found: Reading) -> tuple[str, ...]:
-    shares = found.of_kind(RULE)
-    best = found.best_rule() if shares else ""
     shuffled = found.of_kind(DISORDERED).get("unordered")
     return (
         f"`{found.task}`{_settings(found)}",
@@ -124,9 +124,17 @@ def _cells(found: Reading) -> tuple[str, ...]:
         _sufficient(found) if found.learnable else "–",
         _plausible(found) if found.learnable else "–",
         shuffled.percent() if shuffled else "–",
-        f"{rule_words(best)}: {shares[best].percent()}" if best else "–",
+        _best_rule(found),
         words.lead(found),
     )
+
+
+def _best_rule(found: Reading) -> str:
+    """The best rule with its share, or with its score where it has none, as that of an audit without models."""
+    best = found.best_rule()
+    if best in found.shares:
+        return f"{rule_words(best)}: {found.shares[best].percent()}"
+    return f"{rule_words(best)}: scores {found.scores[best].percent()}{_later(found, best)}" if best else "–"
 
 
 def _rule_cells(found: Reading) -> tuple[str, ...]:
@@ -136,11 +144,18 @@ def _rule_cells(found: Reading) -> tuple[str, ...]:
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * found.guessing:.0f} %" if found.in_percent else "–",
         rule_words(best) if found.learnable else "nothing learnt",
-        found.scores[best].percent() if found.in_percent else "–",
+        f"{found.scores[best].percent()}{_later(found, best)}" if found.in_percent else "–",
         f"{100 * _gained(found):.0f} %" if found.learnable else "–",
         f"{rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
         f"{100 * found.fact('leaked', 'test'):.0f} %",
     )
+
+
+def _later(found: Reading, rule: str) -> str:
+    """What a rule that knows the latest few symbols scores after so many steps, where it scores anything."""
+    if not found.learnable or rule not in found.later:
+        return ""
+    return f"; after the first {width(rule)}, {found.later[rule].percent()}"
 
 
 def _gained(found: Reading) -> float:
@@ -176,8 +191,18 @@ def _plausible(found: Reading) -> str:
 
 
 def committed() -> list[Reading]:
-    """Returns the audits in results/audits/ for which models were trained."""
-    return [read(path) for path in sorted(ROWS.glob("*.csv"))]
+    """Returns the audits in results/audits/ for which models were trained; one without rules has the scores of those in
+    results/audits/without-models/, where guessing says that both are of the same test examples."""
+    ruled = {each.task: each for each in of_rules()}
+    return [_with_rules(read(path), ruled) for path in sorted(ROWS.glob("*.csv"))]
+
+
+def _with_rules(found: Reading, ruled: Mapping[str, Reading]) -> Reading:
+    rules = ruled.get(found.task)
+    if rules is None or rules.guessing != found.guessing or any(n.kind == RULE for n in found.scores.values()):
+        return found
+    joined = ("scores", "validation", "later", "commonest")
+    return replace(found, **{name: {**getattr(found, name), **getattr(rules, name)} for name in joined})
 
 
 def of_rules() -> list[Reading]:

@@ -38,7 +38,7 @@ class OwnColumns:
         val_share: share of the rows for validation, where no split is given
         longest: steps beyond which a sequence is cut
         split_seed: of the hash that carves splits
-        skip_broken: leave out rows that cannot be read
+        skip_broken: leave out rows that cannot be read, or whose channels have numbers that are not finite
         missing: what stands for an empty cell in the columns of label, labels, target and group, such as nan
     """
 

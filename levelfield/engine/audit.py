@@ -11,6 +11,7 @@ What is measured here lies beside the runs, each part written when it is done, s
         leaked.npy              whether each test example of the facts has a duplicate in train, (N,)
         rule-length.json        a rule's score on validation
         rule-length.npy         its score of every test example, (N,)
+        later-latest-3.npy      what it and the commonest label score after the first 3 steps, (2, N)
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
         answer = rules[name](base, splits)
         path = _rule(where, name)
         _save(path.with_suffix(".npy"), answer.test.astype(np.float32))
+        if answer.later is not None:
+            _save(_later(path), answer.later.astype(np.float32))
         write_json(path, {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
 
@@ -115,6 +118,10 @@ def _probes(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examp
 
 def _rule(where: Path, name: str) -> Path:
     return where / f"rule-{name.replace(' ', '-')}.json"
+
+
+def _later(rule: Path) -> Path:
+    return rule.with_name(rule.name.replace("rule-", "later-", 1)).with_suffix(".npy")
 
 
 def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress, found: Duplicates) -> Iterator[Row]:
@@ -226,7 +233,8 @@ def _rules(task: Task, where: Path) -> Iterator[Scored]:
     for name in _probes(task):
         path = _rule(where, name)
         if path.exists():
-            yield Scored(name, RULE, _validation(path), _array(path.with_suffix(".npy"))[None])
+            later = _array(_later(path)) if _later(path).exists() else None
+            yield Scored(name, RULE, _validation(path), _array(path.with_suffix(".npy"))[None], later=later)
 
 
 def _validation(path: Path) -> float:

@@ -21,6 +21,16 @@ def same_windows(rows: np.ndarray, width: int) -> bool:
     return bool((np.sort(names, axis=1) == np.sort(names[:1], axis=1)).all())
 
 
+def same_gaps(row: np.ndarray, places: np.ndarray) -> bool:
+    """Tells whether the same steps stand before the first place, after the last, and between any two.
+
+    row: (T,). places: (K,), all as far from each other, and no nearer to the ends of the row.
+    """
+    apart = places[1] - places[0]
+    gaps = np.stack([row[at - apart + 1 : at] for at in (*places, places[-1] + apart)])
+    return bool((gaps == gaps[0]).all())
+
+
 def window_names(rows: np.ndarray, width: int) -> np.ndarray:
     """Returns a number for each window, equal where the windows are: (N, T + width - 1) int64.
 

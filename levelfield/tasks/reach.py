@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 from pathlib import Path
@@ -29,10 +29,10 @@ from levelfield.spec import SPLITS, Certificate, Examples, Label, Progress, Spli
 from levelfield.spec import no_progress as silent
 from levelfield.tasks._distinct_rows import Draw, Rows, narrow, splits
 from levelfield.tasks._filler import Fill, of_text, random_symbols
-from levelfield.tasks._windows import same_windows
+from levelfield.tasks._windows import same_gaps, same_windows
 
 LONGEST = 65_536  # steps between marks
-SAMPLE = 200  # classes of twins of each split whose windows are compared
+SAMPLE = 200  # classes of twins of each split whose windows are listed
 SAMPLED_STEPS = 2_000_000  # beyond which fewer are
 COPIES = 5  # of all sequences, padded to the longest, that drawing holds at most
 
@@ -270,29 +270,31 @@ class Reach(Task):
 
     def certify(self, given: Mapping[SplitName, Examples]) -> Certificate:
         """Works out from the arrays alone that the bound holds: classes of twins are complete, balanced and in one
-        split, and in a sample of them all twins have the same windows. The slice `order` is worked out anew, too."""
+        split, and all gaps of each have the same filler, so that twins have the same windows (docs/reach.md). The
+        windows themselves are compared in a sample of classes. The slice `order` is worked out anew, too."""
         faults: list[str] = []
         owners: dict[bytes, str] = {}
         compared: dict[SplitName, int] = {}
         for split in SPLITS:
-            x, lengths = _rows(given[split]), given[split].lengths
-            classes = self._classes(x, lengths)
+            x = _rows(given[split])
+            classes = self._classes(x, given[split].lengths)
             faults += _first(split, self._unbalanced(classes, x, given[split].y))
             faults += _first(split, self._misnamed(x, given[split].slices.get("order", np.full(len(x), "nothing"))))
             shared = sorted({owners[key] for key in classes if key in owners})
             faults += [f"{split}: twins of its sequences are in {other}" for other in shared]
             owners |= dict.fromkeys(classes, split)
-            chosen = self._sample(list(classes.values()))
-            compared[split] = len(chosen)
+            listed = self._sample(list(classes.values()))
+            compared[split] = len(listed)
             allowed = self.ranges if split == "train" else (self.range,)
-            faults += _first(split, self._told_apart(chosen, x, lengths, allowed))
+            faults += _first(split, self._told_apart(classes.values(), listed, given[split], allowed))
         orders = "both orders" if self.twins == 2 else f"all {self.twins} orders"
         sizes = ", ".join(f"{count:,} of {split}" for split, count in compared.items())
         return Certificate(
             claim=f"Features of up to {self.range:,} steps, computed alike at every step and pooled without their "
             f"places, score exactly 50 % on val and test: {orders} of the marks have the same windows.",
-            checked=f"Labels are balanced in every class of {self.twins} twins, and no class is in two splits; windows "
-            f"are equal in the classes compared ({sizes}).",
+            checked=f"In every class of {self.twins} twins, labels are balanced and all gaps have the same filler, "
+            "from which equal windows follow, and no class is in two splits; windows listed for some classes "
+            f"({sizes}) are equal.",
             faults=tuple(faults),
         )
 
@@ -319,21 +321,28 @@ class Reach(Task):
             if said != "".join("abc"[mark] if mark < self.marks else "?" for mark in marks):
                 yield f"the slice of example {row} says {said}, which is not the order of its marks"
 
-    def _sample(self, classes: list[list[int]]) -> list[list[int]]:
-        """Returns classes spread evenly over all, as many as are compared in seconds."""
+    def _sample(self, classes: list[list[int]]) -> set[int]:
+        """Returns the first rows of classes spread evenly over all, as many as are listed in seconds."""
         count = min(SAMPLE, len(classes), max(1, SAMPLED_STEPS // (self.twins * self.max_length)))
-        return [classes[int(at)] for at in np.linspace(0, len(classes) - 1, count)]
+        return {classes[int(at)][0] for at in np.linspace(0, len(classes) - 1, count)}
 
     def _told_apart(
-        self, classes: list[list[int]], x: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]
+        self, classes: Iterable[list[int]], listed: Container[int], examples: Examples, allowed: tuple[int, ...]
     ) -> Iterator[str]:
-        for rows in classes:
-            places = np.flatnonzero(x[rows[0]] >= self.symbols)
-            apart = int(np.diff(places).min()) if len(places) > 1 else 0
-            if apart not in allowed:
-                yield f"the marks of example {rows[0]} are {apart} steps apart"
-            elif not same_windows(x[rows, : lengths[rows[0]]], apart):
-                yield f"windows of {apart} steps tell the twins of example {rows[0]} apart"
+        """Yields a fault for each class of examples whose windows are not equal by their gaps, or not by themselves
+        where its first example is `listed`."""
+        for twins in classes:
+            first = examples.sequence(twins[0])
+            places = np.flatnonzero(first >= self.symbols)
+            apart = sorted(set(np.diff(places).tolist()))
+            if len(places) != self.marks or len(apart) != 1 or apart[0] not in allowed:
+                yield f"the marks of example {twins[0]} are {' and '.join(map(str, apart)) or 'no'} steps apart"
+            elif places[0] < apart[0] or places[-1] + apart[0] >= len(first):
+                yield f"example {twins[0]} has no step before its first gap, or none after its last one"
+            elif not same_gaps(first, places) or (
+                twins[0] in listed and not same_windows(np.stack([examples.sequence(twin) for twin in twins]), apart[0])
+            ):
+                yield f"windows of {apart[0]} steps tell the twins of example {twins[0]} apart"
 
 
 def additive_votes() -> np.ndarray:

@@ -159,24 +159,25 @@ def numbered(rows: Sequence[Sequence[str] | None], known: Iterable[int]) -> tupl
     return [None if r is None else np.array([number.get(s, 0) for s in r], kind) for r in rows], len(number) + 1
 
 
-def signals(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> list[np.ndarray | None]:
+def signals(columns: Sequence[Sequence[Any]], names: Sequence[str], *, finite: bool = True) -> list[np.ndarray | None]:
     """Returns (steps, channels) float32 for each row, from one cell of numbers for each channel; None where one is
-    missing. Raises UserError for a cell that holds other things, lists of lists among them, and for channels of
-    different lengths."""
+    missing. Raises UserError for a cell that holds other things, lists of lists among them, for channels of different
+    lengths and, where all have to be `finite`, for numbers that are not, or beyond LARGEST."""
     found: list[np.ndarray | None] = []
     for number, cells in enumerate(zip(*columns, strict=True), 1):
-        values = [_numbers(cell, name, number) for cell, name in zip(cells, names, strict=True)]
+        values = [_numbers(cell, name, number, finite) for cell, name in zip(cells, names, strict=True)]
         if any(not len(v) for v in values):
             found.append(None)
             continue
         if len({len(v) for v in values}) > 1:
             said = ", ".join(f"{name} {len(v)}" for name, v in zip(names, values, strict=True))
             raise UserError(f"Row {number} has channels of different lengths ({said}): give equally many steps.")
-        found.append(np.stack(values, 1).astype(np.float32))
+        with np.errstate(over="ignore"):
+            found.append(np.stack(values, 1).astype(np.float32))
     return found
 
 
-def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
+def _numbers(cell: Any, name: str, number: int, finite: bool) -> np.ndarray:
     if isinstance(cell, str) and COMMAS.search(cell) and APART.search(cell):
         raise UserError(
             f"Row {number} of the column {name} has commas within and blanks or semicolons between its numbers: write "
@@ -196,15 +197,15 @@ def _numbers(cell: Any, name: str, number: int) -> np.ndarray:
             "folder of arrays, with x.npy of (examples, steps, channels), without --channels."
         )
     values = values.ravel()
-    if not np.isfinite(values).all():
+    if finite and not np.isfinite(values).all():
         raise UserError(
-            f"Row {number} of the column {name} has a number that is not finite: give a number for it, or empty the "
-            "cell, and the row is left out."
+            f"Row {number} of the column {name} has a number that is not finite: give a number for it, or leave such "
+            "rows out with --skip-broken."
         )
-    if np.abs(values).max(initial=0) > LARGEST:
+    if finite and np.abs(values).max(initial=0) > LARGEST:
         raise UserError(
             f"Row {number} of the column {name} has a number beyond {LARGEST:.2g}, the largest that models compute "
-            "with: divide the column by a number."
+            "with: divide the column by a number, or leave such rows out with --skip-broken."
         )
     return values
 

@@ -35,14 +35,14 @@ def _found(y: np.ndarray) -> set[int]:
     return set(np.unique(y).tolist()) if y.ndim == 1 else set(np.flatnonzero(y.any(0)).tolist())
 
 
-def left_out(task: Settings, whole: np.ndarray, skipped: int, shared: Mapping[str, int]) -> list[str]:
+def left_out(task: Settings, missing: tuple[int, int], skipped: int, shared: Mapping[str, int]) -> list[str]:
     """Returns what was left out, and which groups are on both sides.
 
-    whole: which rows have input and label, (N,) bool. skipped: broken rows. shared: groups, by pair of splits.
+    missing: rows without input or label, and of how many. skipped: broken rows. shared: groups, by pair of splits.
     """
-    left = int((~whole).sum())
+    left, rows = missing
     none = " Where an example has none of the labels, write [] for an empty cell." if len(task.labels) == 1 else ""
-    notes = [f"{left:,} of {len(whole):,} rows without input or label {_were(left)} left out.{none}"] if left else []
+    notes = [f"{left:,} of {rows:,} rows without input or label {_were(left)} left out.{none}"] if left else []
     notes += [f"{skipped:,} broken {'row' if skipped == 1 else 'rows'} {_were(skipped)} left out."] if skipped else []
     if unused := own_files.unused_splits(Path(task.path)):
         notes.append(f"Splits that are none of train, val and test were left out: {', '.join(unused)}.")

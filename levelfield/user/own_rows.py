@@ -62,6 +62,7 @@ class _Sequences(NamedTuple):
     rows: list[Any]  # arrays, or of lists of words; None where a row has no input
     kind: str  # "bytes", "pieces", "symbols", "numbers" or "signal"
     symbols: int = 0  # of pieces, how many ids there are
+    broken: int = 0  # of rows that are None, those that had numbers that are none
 
 
 @lru_cache(maxsize=4)
@@ -93,7 +94,8 @@ def content(task: Settings, identity: str) -> Content:
     splits, output = _divided(rows, y[kept], split, names)
     unknown = sequences.kind == "symbols" and not all(map(np.all, rows))
     shared = own_splits.shared(split.tolist(), groups) if task.group else {}
-    skipped = sum(part.skipped for part in parts)
+    skipped = sum(part.skipped for part in parts) + sequences.broken
+    missing = int((~whole).sum()) - sequences.broken
     return Content(
         splits=splits,
         input=spec,
@@ -101,12 +103,12 @@ def content(task: Settings, identity: str) -> Content:
         classes=names,
         max_length=min(task.longest, int(lengths.max())),
         notes=(
-            *own_notes.left_out(task, whole, skipped, shared),
+            *own_notes.left_out(task, (missing, len(whole) - sequences.broken), skipped, shared),
             *own_notes.changed(task, lengths, spellings),
             *own_notes.surprises(task, emptied, split, y[kept], names),
         ),
         shared_groups=shared,
-        left_out=int((~whole).sum()) + skipped,
+        left_out=missing + skipped,
         apart=_divided(_told_apart(sequences.rows), y[kept], split, names)[0] if unknown else None,
         cut=int((lengths > task.longest).sum()),
         spellings=spellings,
@@ -122,7 +124,7 @@ def _require_finite(task: Settings, sequences: _Sequences, numbers: np.ndarray) 
         if not np.isfinite(row).all():
             raise UserError(
                 f"{task.path}: example {number + 1} of x.npy has a number that is not finite, or beyond "
-                f"{own_columns.LARGEST:.2g}: give another for it, or leave the example out."
+                f"{own_columns.LARGEST:.2g}: give another for it, or leave such examples out with --skip-broken."
             )
 
 
@@ -207,7 +209,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 f"{task.path} is a folder of arrays, whose {name}.npy has its {first.shape[1]} channels already: leave "
                 "out --channels."
             )
-        return _Sequences(own_columns.signals(columns, task.channels), "signal")
+        return _signals(task, own_columns.signals(columns, task.channels, finite=not task.skip_broken))
     if not isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray):
         raise UserError(
             f"Nothing says what the input is: name a column of {task.path} with --text, --symbols or --channels; "
@@ -228,7 +230,15 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         return _Sequences(rows, "numbers")
     with np.errstate(over="ignore"):
         signals = [np.asarray(row[:, None] if flat else row, np.float32) for row in rows]
-    return _Sequences(signals, "signal")
+    return _signals(task, signals)
+
+
+def _signals(task: Settings, rows: Sequence[np.ndarray | None]) -> _Sequences:
+    """Returns rows of (steps, channels), without those of which a number is none where broken rows are left out."""
+    if not task.skip_broken:
+        return _Sequences(list(rows), "signal")
+    broken = [row is not None and not np.isfinite(row[: task.longest]).all() for row in rows]
+    return _Sequences([None if bad else row for row, bad in zip(rows, broken)], "signal", broken=sum(broken))
 
 
 class _Targets(NamedTuple):
@@ -287,7 +297,7 @@ def _key(row: Any, group: str) -> bytes:
 
 def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray], Input]:
     """Returns the sequences as arrays, and what they are. train: (N,) bool, the rows that may decide it."""
-    rows, kind, count = sequences
+    rows, kind, count = sequences[:3]
     if kind == "bytes":
         return rows, Tokens(256)
     if kind == "pieces":

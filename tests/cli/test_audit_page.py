@@ -70,7 +70,9 @@ def test_an_audit_without_models_trains_nothing(here: Path, capfd: pytest.Captur
     (datasheet,) = (here / "cut").glob("*/datasheet.md")
     assert said in capfd.readouterr().out and said in datasheet.read_text()
     main(["audit", "parity(length=16, train=400)", "--without-models"])
-    assert "Of the rules, the one that knows the latest 3 symbols is best on validation" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "Of the rules, the one that knows the latest 3 symbols is best on validation" in said
+    assert "At steps after the first 3, the rule that knows the latest 3 symbols scores" in said
 
 
 @pytest.mark.timeout(600)
@@ -154,3 +156,21 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
     assert "| 5 | 5 to 9 |" in lines[1] and "Nothing that was tried has a higher accuracy" in lines[4]
     assert "| not learnt by up to 9 | none of up to 9 |" in lines[2], "and so it does not come first"
     assert "| 90 % |" in lines[2] and "| 40 % |" in lines[3] and "Most of the task was not learnt" in lines[3]
+
+
+def test_an_audit_without_rules_has_those_of_the_same_test_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audits, n = script("audits"), 400
+    rule = Scored("latest 1", RULE, 0.6, (np.arange(n) < 0.6 * n).astype(float)[None])
+    alone = [row | Row(task="local", effort="minutes") for row in findings([rule], np.full(n, 0.5))]
+    (tmp_path / "without-models").mkdir()
+    (tmp_path / "without-models" / "local.csv").write_text(to_csv(alone))
+    monkeypatch.setattr(audits, "ROWS", tmp_path)
+    monkeypatch.setattr(audits, "RULES", tmp_path / "without-models")
+    trained = [row for row in rows("local", True, {5: 0.96, 9: 0.99}) if not row.get("at", "").startswith(RULE)]
+    for guessing, said in ((0.5, "the latest symbol: scores 60 % (55 to 65)"), (0.4, "–")):
+        found = [row | (Row(value=guessing) if row.get("model") == "guessing" else Row()) for row in trained]
+        (tmp_path / "local-minutes.csv").write_text(to_csv(found))
+        (line,) = (line for line in audits.page(audits.committed(), []).splitlines() if line.startswith("| `"))
+        assert f"| {said} |" in line

@@ -178,6 +178,34 @@ def test_the_latest_symbols_have_of_a_group_what_its_bound_allows(task: RunningP
     assert abs(steps.score(task, splits, contexts["place"]).test.mean() - task.chance) < 0.02
 
 
+def test_what_a_window_has_after_the_first_steps_is_the_mean_of_those_steps() -> None:
+    task = RunningParity(16, train=1_500, val=50, test=500)
+    splits, contexts = task.build(None), steps.contexts(task.output)
+    answer = steps.score(task, splits, contexts["latest 3"])
+    assert answer.later is not None and answer.test.mean() > 0.58
+    assert np.allclose(answer.test, (3 + 13 * answer.later[0]) / 16)  # of the first three it knows all
+    y = splits["test"].y.reshape(500, 16)
+    commonest = np.bincount(splits["train"].y).argmax()
+    assert np.allclose(answer.later[1], (y[:, 3:] == commonest).mean(1))
+    for name in ("commonest", "place", "shown"):
+        assert steps.score(task, splits, contexts[name]).later is None
+
+
+def test_examples_without_a_step_after_the_first_ones_have_no_score_there() -> None:
+    """Nor has anything where all labels stand at first steps, or none does."""
+    rows = [np.arange(length, dtype=np.uint8) % 4 for length in (2, 5, 3)]
+    examples = Examples.of_sequences(rows, np.concatenate([row.astype(np.int64) for row in rows]), stepwise=True)
+    splits: dict[SplitName, Examples] = dict.fromkeys(("train", "val", "test"), examples)
+    later = steps.score(Known(), splits, steps.contexts(StepLabels(4))["latest 3"]).later
+    assert later is not None and np.isnan(later[0]).tolist() == [True, False, True] and later[0, 1] == 1
+    short = examples.take(np.array([0, 2]))
+    splits = dict.fromkeys(splits, short)
+    assert steps.score(Known(), splits, steps.contexts(StepLabels(4))["latest 3"]).later is None
+    y = np.concatenate([np.where(np.arange(len(row)) < 3, -1, row.astype(np.int64)) for row in rows])
+    splits = dict.fromkeys(splits, replace(examples, y=y))
+    assert steps.score(Known(), splits, steps.contexts(StepLabels(4))["latest 3"]).later is None
+
+
 def test_flip_flop_gives_away_its_last_bit_and_its_last_answer() -> None:
     task = FlipFlop(40, train=500, val=50, test=200, ignored=0.5)
     splits, contexts = task.build(None), steps.contexts(task.output)

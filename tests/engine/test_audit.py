@@ -95,7 +95,7 @@ def test_rules_alone_tell_what_labels_at_steps_give_away_and_continue_after_a_ki
     (where / "rule-latest-2.json").unlink()
     assert levelfield.audit(task, "smoke", without_models=True).rows == first.rows
     changed = [path.name for path in where.iterdir() if path.stat().st_mtime_ns != before[path]]
-    assert sorted(changed) == ["rule-latest-2.json", "rule-latest-2.npy"]
+    assert sorted(changed) == ["later-latest-2.npy", "rule-latest-2.json", "rule-latest-2.npy"]
 
 
 def test_two_files_of_one_name_have_a_report_each_and_the_same_file_again_has_its_own(

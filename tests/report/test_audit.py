@@ -75,6 +75,23 @@ def test_windows_are_not_compared_with_models_that_see_everything_and_learnt_not
     assert "does not measure" not in words.lead(found) and words.badge(found).text == "undecided"
 
 
+@pytest.mark.parametrize(("after", "alone"), [(0.5, True), (0.62, False)])
+def test_a_verdict_says_what_the_latest_symbols_have_where_there_are_others(after: float, alone: bool) -> None:
+    rng = np.random.default_rng(0)
+    later = np.stack([rng.random(1_000) < after, rng.random(1_000) < 0.5]).astype(float)
+    later[:, :20] = np.nan
+    rule = Scored("latest 3", RULE, 0.6, (rng.random((1, 1_000)) < 0.6).astype(float), later=later)
+    found = findings([rule], np.full(1_000, 0.5))
+    reading = Reading.of([each | Row(task="mine", effort="minutes") for each in found])
+    said = words.lead(reading)
+    assert re.search(
+        r"At steps after the first 3, the rule .* scores \d+ % \(.*\) where the commonest label scores", said
+    )
+    assert ("only where its symbols are all there are" in said) == alone
+    assert [each.get("n") for each in found if each.get("metric") == "later"] == [980]
+    assert abs(reading.later["latest 3"].value - after) < 0.04
+
+
 def test_the_best_of_all_has_no_share_of_itself() -> None:
     found = audited([0.5] * 5, 0.9, {"length": 0.5, "5-grams": 0.95})
     assert found.reference == "5-grams"

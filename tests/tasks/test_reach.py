@@ -345,7 +345,7 @@ def test_verify_prints_the_certificate_and_finds_a_corrupted_file(
     said = capsys.readouterr().out
     claim = "Features of up to 5 steps, computed alike at every step and pooled without their places, score exactly"
     assert f"Certificate:\n\n- {claim} 50 %" in said
-    assert "windows are equal in the classes compared (30 of train, 10 of val, 20 of test)" in said
+    assert "windows listed for some classes (30 of train, 10 of val, 20 of test) are equal" in said
     path = at / "test.x.npy"
     np.save(path, spoilt("filler")["test"].x)
     with pytest.raises(SystemExit):

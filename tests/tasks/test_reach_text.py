@@ -73,8 +73,9 @@ def test_the_certificate_holds_by_listed_windows_and_is_worked_out_anew(task: Re
     test = splits["test"]
     x = test.x.copy()
     x[np.flatnonzero(x[: task.max_length] >= task.symbols)[0] - 1] = 0  # a byte of one gap of one twin
-    (fault,) = task.certify({**splits, "test": replace(test, x=x)}).faults
+    fault, told = task.certify({**splits, "test": replace(test, x=x)}).faults
     assert fault.startswith(f"test: example 0 has 1 of the {task.twins} orders")
+    assert told == f"test: windows of {task.range} steps tell the twins of example 0 apart"
 
 
 def test_longer_sequences_are_of_the_same_text(book: bytes) -> None:

@@ -334,6 +334,20 @@ def test_labels_that_are_no_number_in_an_array_are_left_out(tmp_path: Path, kind
     assert own.left_out == 1 and own.classes == ("0", "1")
 
 
+def test_signals_in_an_array_with_numbers_that_are_none_are_left_out_as_broken_ones(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(41, 5))
+    x[7, 3], x[9, 0] = np.nan, np.inf
+    folder = arrays(tmp_path / "a", x=x, y=np.arange(41) % 2)
+    with pytest.raises(
+        UserError, match=r"example 8 of x.npy .* not finite.* leave such examples out with --skip-broken"
+    ):
+        _ = OwnData(folder).input
+    own = OwnData(folder, skip_broken=True)
+    assert (own.notes, own.left_out) == (("2 broken rows were left out.",), 2)
+    cut = OwnData(folder, skip_broken=True, longest=3)  # as the default, which does not look beyond either
+    assert cut.left_out == 1
+
+
 def test_labels_in_a_column_of_an_array_are_one_each(tmp_path: Path) -> None:
     own = OwnData(arrays(tmp_path / "a", x=np.tile(np.arange(40)[:, None], 5), y=np.arange(40)[:, None] % 2))
     assert own.classes == ("0", "1")

@@ -236,18 +236,17 @@ def test_what_is_no_text_is_not_taken_for_another_encoding(here: Path, content: 
     assert "UTF-16" not in str(refused.value) and "iconv" not in str(refused.value)
 
 
-def test_a_number_that_is_not_finite_is_refused_and_an_empty_cell_leaves_its_row_out(here: Path) -> None:
-    lines = ["ecg,y", *(f"0.{i} 0.2,{i % 2}" for i in range(30))]
-    for cell in ("0.1 nan", ""):
-        (here / "beats.csv").write_text("\n".join([*lines, f"{cell},1"]))
-        task = OwnData(str(here / "beats.csv"), channels=("ecg",), label="y", skip_broken=True)
-        if cell:
-            with pytest.raises(UserError, match=r"Row 31 of the column ecg .* not finite: .*empty the cell"):
-                task.build(None)
-        else:
-            with pytest.warns(UserWarning):
-                task.build(None)
-            assert task.notes == ("1 of 31 rows without input or label was left out.",)
+@pytest.mark.parametrize("number", ["nan", "-inf", "1e39"])
+def test_rows_of_numbers_that_are_none_are_refused_or_left_out_as_broken_ones(here: Path, number: str) -> None:
+    lines = ["ecg,y", *(f"0.{i} 0.2,{i % 2}" for i in range(30)), f"0.1 {number},1", ",1", f"{number} {number},"]
+    (here / "beats.csv").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"Row 31 of the column ecg has a number .* such rows out with --skip-broken"):
+        OwnData("beats.csv", channels=("ecg",), label="y").build(None)
+    task = OwnData("beats.csv", channels=("ecg",), label="y", skip_broken=True)
+    with pytest.warns(UserWarning):
+        assert sum(map(len, task.build(None).values())) == 30
+    said = "1 of 31 rows without input or label was left out.", "2 broken rows were left out."
+    assert (task.notes, task.left_out) == (said, 3)
 
 
 def test_a_row_that_is_not_closed_is_named_by_its_first_line_and_not_skipped(here: Path) -> None:

@@ -30,7 +30,7 @@ from levelfield.data.audit.features import (
 from levelfield.spec import Examples, Label, LabelSet, SplitName, Task
 from levelfield.spec.label_sets import f1, guessed
 
-VERSION = 4  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
+VERSION = 5  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
 CHOSEN = 1_024  # features that ridge regression sees, those that the training targets depend on most
 SMOOTHING = (1.0, 0.01)  # counts added by naive Bayes
 PENALTIES = (1e-3, 1e-1, 1e1)  # of ridge regression, times the number of examples
@@ -50,12 +50,14 @@ PROBES: Mapping[str, Probe] = {
 class Answer:
     """What a rule scores: 1 or 0 for each test example, F1, or minus the squared error; and its mean on validation.
 
-    rule: the kind of rule that validation chose.
+    rule: the kind of rule that validation chose. later: of a rule for steps that knows the latest few, what it and the
+    commonest label score after so many first steps, (2, N), NaN for an example without such steps.
     """
 
     rule: str
     test: np.ndarray
     validation: float
+    later: np.ndarray | None = None
 
 
 def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Answer:

@@ -80,7 +80,8 @@ class Reading:
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
     nothing is learnable. validation: the mean score of each arm there. reference: the arm that is best on validation.
     anchors: where a page has the rows of facts, of guessing and of what is learnable. unleaked: by arm, scores on the
-    test examples that are not in train too, and fresh: what guessing scores there; empty where all are such.
+    test examples that are not in train too, and fresh: what guessing scores there; empty where all are such. later: of
+    rules that know the latest few steps, what they score after so many, and commonest: what the commonest label does.
     """
 
     task: str
@@ -96,6 +97,8 @@ class Reading:
     anchors: Mapping[Key, str] = field(default_factory=dict)
     unleaked: Mapping[str, Number] = field(default_factory=dict)
     fresh: Fresh = field(default_factory=Fresh)
+    later: Mapping[str, Number] = field(default_factory=dict)
+    commonest: Mapping[str, Number] = field(default_factory=dict)
 
     @staticmethod
     def of(rows: Iterable[Row]) -> Reading:
@@ -122,6 +125,8 @@ class Reading:
             | {GUESSING: anchor_of(guessing), LEARNABLE: anchor_of(learnable)},
             unleaked=_numbers(rows, "unleaked"),
             fresh=Fresh(fresh.get("value", 0.0), fresh.get("n", 0), anchor_of(fresh)),
+            later=_numbers(rows, "later"),
+            commonest={_model(row): _number(row, row, row) for row in rows if row.get("metric") == "later_commonest"},
         )
 
     @property

@@ -38,13 +38,15 @@ Limited = tuple[float, float, float]
 
 class Scored(NamedTuple):
     """One arm. kind: what it is an instance of; place: of a window its steps. scores: (seeds, N), of the same test
-    examples in all arms; right or wrong as 1 or 0, or minus a squared error. validation: the mean score there."""
+    examples in all arms; right or wrong as 1 or 0, or minus a squared error. validation: the mean score there. later:
+    of a rule that knows the latest few steps, what it and the commonest label score after so many, (2, N), or NaN."""
 
     name: str
     kind: str
     validation: float
     scores: np.ndarray
     place: str = ""
+    later: np.ndarray | None = None
 
 
 def findings(
@@ -69,9 +71,22 @@ def findings(
         at = f"{arm.kind}={arm.place or arm.name}"
         rows += _three(arm.name, "score", _score(arm.scores, own, bool(floor.min() >= 0)), at, count)
         rows.append(_row(arm.name, "validation", arm.validation, count, at))
+        rows += _later(arm, own, at)
         if learnt:
             rows += _three(arm.name, "share", _share(arm, reference, float(floor.mean()), drawn), at, count)
     return rows
+
+
+def _later(arm: Scored, groups: np.ndarray, at: str) -> Iterator[Row]:
+    """Yields what a rule and the commonest label score after the first steps, where it has others than these."""
+    if arm.later is None:
+        return
+    there = ~np.isnan(arm.later[0])
+    rule, commonest = arm.later[:, there]
+    yield from _three(
+        arm.name, "later", _score(rule[None], np.unique(groups[there], return_inverse=True)[1], True), at, len(rule)
+    )
+    yield _row(arm.name, "later_commonest", float(commonest.mean()), len(rule), at)
 
 
 def unleaked(

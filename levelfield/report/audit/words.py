@@ -78,7 +78,18 @@ def _tried_out(found: Reading) -> str:
     if not best:
         return head
     chosen = f"the one that knows {known(found, best)} is best on validation"
-    return f"{head} Of the rules, {chosen}: it {_scores(found, best)}."
+    return " ".join([f"{head} Of the rules, {chosen}: it {_scores(found, best)}.", *_later(found)])
+
+
+def _later(found: Reading) -> Iterator[str]:
+    """Yields what the best rule, where it knows the latest few steps, scores at steps that have others before these."""
+    if not found.learnable or (best := found.best_rule()) not in found.later:
+        return
+    score, commonest, first = found.later[best], found.commonest[best], width(best)
+    said = f"At steps after the first{f' {first}' if first > 1 else ''}, {arm(found, best)} scores {score.percent()}"
+    said += f" where the commonest label scores {commonest.led(plain(found, commonest.value))}"
+    only = "it is better than guessing only where its symbols are all there are"
+    yield f"{said}." if score.low > commonest.value else f"{said}: {only}."
 
 
 def _untrained(found: Reading) -> str:
@@ -181,7 +192,7 @@ def _verb(rule: str) -> str:
 
 def details(found: Reading) -> list[str]:
     """Returns what else was found, a sentence each."""
-    trained = [*_window_interval(found), *_order(found)] if _asked(found) else []
+    trained = [*_window_interval(found), *_order(found), *_later(found)] if _asked(found) else []
     return [*trained, *faults(found), *_proved(found)]
 
 
