@@ -175,7 +175,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         results = store.without_unbegun(store.read(runs_dir, study.name, effort, runs=last.runs), runs_dir)
         results = replace(results, remarks=[*results.remarks, *_other_contents(known, last)])
     else:
-        results = store.read(runs_dir, study.name, effort)
+        results = store.read(runs_dir, study.name, effort, str(source))
     study = study if asked else source.recorded(study, results.specs)
     unlike = tuple(arm_remarks.sentences(study.runs(effort))) if source.mixer else ()
     study = replace(study, deviations=(*study.deviations, *unlike))
