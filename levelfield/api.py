@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -104,19 +105,19 @@ class Comparison(_Reported):
 class Places(TypedDict, total=False):
     """The keywords that `compare` and `audit` share.
 
-    device: as of `execute`. runs_dir, data, report_dir: folders of the runs, of the prepared data and of the report; by
-    default `runs`, `data` and `report`. say: is called with a line before each run, and is by default `print`;
-    `say=lambda line: None` is silent. out, to: earlier names of runs_dir and report_dir, which warn and go on working
-    until the next release.
+    device: as of `execute`. runs_dir, data, report_dir: folders of the runs, of the prepared data and of the report, as
+    text or any `os.PathLike`; by default `runs`, `data` and `report`. say: is called with a line before each run, and
+    is by default `print`; `say=lambda line: None` is silent. out, to: earlier names of runs_dir and report_dir, which
+    warn and go on working until the next release.
     """
 
     device: str
-    runs_dir: Path | str
-    data: Path | str
-    report_dir: Path | str
+    runs_dir: str | PathLike[str]
+    data: str | PathLike[str]
+    report_dir: str | PathLike[str]
     say: Callable[[str], object]
-    out: Path | str
-    to: Path | str
+    out: str | PathLike[str]
+    to: str | PathLike[str]
 
 
 class Choices(Places, total=False):
@@ -340,7 +341,10 @@ class Audit(_Reported):
 
 
 def audit(
-    source: Task | str, effort: Effort = "minutes", without_models: bool = False, **places: Unpack[Places]
+    source: Task | str | PathLike[str],
+    effort: Effort = "minutes",
+    without_models: bool = False,
+    **places: Unpack[Places],
 ) -> Audit:
     """Says how local, positional, trivial or leaky a dataset is.
 
@@ -350,7 +354,7 @@ def audit(
     data without a target.
     """
     choices = _renamed("audit", places, Places.__annotations__)
-    task = find_task(source) if isinstance(source, str) else _task(source)
+    task = find_task(fspath(source)) if isinstance(source, str | PathLike) else _task(source)
     assert isinstance(task, Task)
     task = task.pinned() if isinstance(task, OwnData) else task
     folders = auditing.Folders(Path(choices.get("runs_dir", "runs")), Path(choices.get("data", "data")))

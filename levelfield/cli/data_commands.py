@@ -110,7 +110,7 @@ def _preparing(name: str) -> str:
         return f"`{shlex.join(['levelfield', 'data', 'prepare', name])}`"
     task = own_data.from_word(name)
     flags = " with the same flags" if task.text or task.symbols or task.channels else ""
-    return f"`{shlex.join(['levelfield', 'data', 'prepare', task.path])}`{flags}"
+    return f"`{shlex.join(['levelfield', 'data', 'prepare', str(task.path)])}`{flags}"
 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:

@@ -7,6 +7,7 @@ write_report(source, source.load(), ReportPlace("minutes", runs_dir, report_dir)
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +27,8 @@ from levelfield.files import made
 from levelfield.presets.options import USUAL
 from levelfield.report import committed
 from levelfield.runs import store
-from levelfield.runs.results import Results
+from levelfield.runs.records import name_of, of_last
+from levelfield.runs.results import Results, StudyIndex
 from levelfield.spec import Effort, Run, Study, UserError, describe
 from levelfield.user.own_data import report_name
 
@@ -152,9 +154,9 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
     Returns whether every run that has finished could be read.
 
     asked: the runs of a comparison that this command has executed, which the report is of: other commands, with other
-    tasks or baselines, add to the same record. Without them it is of all that is recorded, and arms that nobody has
-    begun are named and not counted. The name of its folder says which data of the user's own were asked for; the name
-    of a study that is a file already does.
+    tasks or baselines, add to the same record. Without them it is of all that is recorded, where several files of the
+    user's own have one name of the last of them, and arms that nobody has begun are named and not counted. The name of
+    its folder says which data of the user's own were asked for; the name of a study that is a file already does.
     """
     from levelfield import report
     from levelfield.presets import arm_remarks
@@ -167,12 +169,16 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         described = {run.id: describe(run) for run in asked}
         results = store.read(runs_dir, study.name, effort, str(source), runs=described)
         study = replace(study, runs=lambda effort: tuple(asked))
+    elif source.mixer:
+        known = store.started(runs_dir, study.name, effort, str(source))
+        last = of_last(known)
+        results = store.without_unbegun(store.read(runs_dir, study.name, effort, runs=last.runs), runs_dir)
+        results = replace(results, remarks=[*results.remarks, *_other_contents(known, last)])
     else:
         results = store.read(runs_dir, study.name, effort, str(source))
-        results = store.without_unbegun(results, runs_dir) if source.mixer else results
     study = study if asked else source.recorded(study, results.specs)
-    known = tuple(arm_remarks.sentences(study.runs(effort))) if source.mixer else ()
-    study = replace(study, deviations=(*study.deviations, *known))
+    unlike = tuple(arm_remarks.sentences(study.runs(effort))) if source.mixer else ()
+    study = replace(study, deviations=(*study.deviations, *unlike))
     made(place.report_dir, "--report-dir")
     printed, tables = references(study.published), report.tables_of(results)
     to = place.report_dir / report_name(study.name, effort, {run.task for run in asked})
@@ -180,7 +186,7 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         if path.suffix != ".svg":  # each figure is there as .png too
             say(f"Wrote {path}")
     unreadable = _unreadable(results, source, place)
-    measured = [*results.remarks, *report.remarks(results, tables), *known]
+    measured = [*results.remarks, *report.remarks(results, tables), *unlike]
     for remark in [*_progress(results), *unreadable, *measured]:
         say(remark)
     for line in report.verdict_lines(study, results):
@@ -189,6 +195,16 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         for line in _left_out(source, study, place, {run.id for run in asked}):
             say(line)
     return not unreadable
+
+
+def _other_contents(known: StudyIndex, last: StudyIndex) -> Iterator[str]:
+    """Yields a sentence for each name of several files of the user's own, of which `last` has one."""
+    left = {content for run_id, content in known.contents.items() if run_id not in last.runs}
+    for name, several in Counter(name_of(content) for content in left).items():
+        yield (
+            f"{name} stands for {several + 1} files, or columns of one, and this report is of the last one compared: "
+            "for another, give --own and the flags of its columns."
+        )
 
 
 LISTED = 5  # runs that are named
@@ -218,8 +234,8 @@ def _unreadable(results: Results, source: Source, place: ReportPlace) -> list[st
 
 def _left_out(source: Source, study: Study, place: ReportPlace, asked: Collection[str]) -> Iterator[str]:
     """Yields a sentence where earlier commands have completed runs of the same record that were not asked for now."""
-    known = store.started(place.runs_dir, study.name, place.effort, str(source)).runs
-    others = [run_id for run_id in known if run_id not in asked and store.complete(place.runs_dir / run_id)]
+    known = of_last(store.started(place.runs_dir, study.name, place.effort, str(source)), asked)
+    others = [run_id for run_id in known.runs if run_id not in asked and store.complete(place.runs_dir / run_id)]
     if not others or source.study != "compare":  # nothing but a comparison is named by its mixer alone
         return
     words = ["levelfield", "report", source.mixer, "--effort", place.effort, *source.flags]

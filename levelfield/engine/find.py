@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -153,7 +154,7 @@ class Source:
         """Returns the words of the command line; a comparison is named without its tasks and protocols, and an audit of
         a user's own file, "audit of reviews.csv", without the flags that name columns."""
         if self.study == AUDIT and own_data.is_word(self.mixer):
-            return shlex.join([AUDIT, "of", own_data.from_word(self.mixer).path])
+            return shlex.join([AUDIT, "of", str(own_data.from_word(self.mixer).path)])
         words = [self.study, self.mixer] if self.study in (AUDIT, REACH) and self.mixer else [self.mixer or self.study]
         return shlex.join([*words, *self.flags])
 
@@ -279,7 +280,7 @@ def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
     return chosen
 
 
-def find_run(run_id: str, out: Path | str, study: Any = "") -> Run:
+def find_run(run_id: str, out: str | PathLike[str], study: Any = "") -> Run:
     """Returns the run of a folder in `out`, made again from its own description.
 
     study: the file of a user's own study, FILE.py:Mixer of a comparison, or the class or function itself that was

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from levelfield.model import Network
 
 
-def load(folder: Path | str, mixer: Any = "") -> Network:
+def load(folder: str | PathLike[str], mixer: Any = "") -> Network:
     """Returns the trained network of a complete run, on the CPU and in eval mode.
 
     folder: the run's own, as runs/RUN_ID, or one that `levelfield export` wrote, which needs no import. mixer: of a

@@ -31,7 +31,14 @@ FIRST_S = 3.0  # seconds within which torchrun ends this process, if it failed b
 
 
 def device_of(name: str, rank: int) -> str:
-    """Returns the device of a process: each has a GPU of its own, counted from the one that the run was given."""
+    """Returns the device of a process: each has a GPU of its own, counted from the one that the run was given.
+
+    "auto" is the CPU where this machine has fewer GPUs than processes of the run. rank: among those of this machine.
+    """
+    if name == "auto":
+        import torch
+
+        name = "cuda" if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]) else "cpu"
     kind, _, first = name.partition(":")
     return name if kind != "cuda" else f"cuda:{int(first or 0) + rank}"
 
@@ -58,7 +65,7 @@ def take_part(job: Job) -> bool:
     Returns whether the run is complete. Raises UserError as `work` does, and where the job has another number of runs:
     each run is a group of its own.
     """
-    from levelfield.run import check, pick_device
+    from levelfield.run import check
 
     declared = job.source.load()
     study, runs = job.selected(declared)
@@ -68,8 +75,7 @@ def take_part(job: Job) -> bool:
     if os.environ["RANK"] == "0":
         check_folder(job.out)
         store.write_index(job.out, index_of(job, declared, study), adds=bool(job.source.mixer))
-    device = pick_device("auto").type if job.device == "auto" else job.device
-    return work(replace(job, device=device), runs[0].id)
+    return work(job, runs[0].id)
 
 
 def work(job: Job, run_id: str, number: int = 0) -> bool:

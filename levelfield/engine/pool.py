@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -32,13 +33,14 @@ from typing import Any, Protocol
 from levelfield.engine import jobs
 from levelfield.engine.driver import Event
 from levelfield.engine.jobs import LOSSES, Order
-from levelfield.files import read_json, unreadable, write_json
+from levelfield.files import read_json, read_text, unreadable, write_json
 from levelfield.runs import claims, store
 from levelfield.spec import UserError
 
 FOLDER = "jobs"  # in the folder of runs
 POLL_S = 1.0
 IDLE_S = claims.DEADLINE_S + 30.0  # that a worker waits for runs of others, in case their owners are lost
+REFUSED = ".refused"  # beside the order: a line of each worker that cannot do it
 STARTS = 5  # of workers, one after another, without a run that ended meanwhile
 
 
@@ -90,6 +92,7 @@ class Pool:
     units: set[str] = field(default_factory=set)
     since: dict[str, str] = field(default_factory=dict)  # of each unit, the token of the newest claim before the order
     starts: int = 0
+    started: int = 0  # workers, when some were started last
     polled: float = 0.0
 
     def open(self, order: Order) -> Sequence[str]:
@@ -119,9 +122,8 @@ class Pool:
         self.units.update(units)
         newest = {unit: claims.holder(self.order.where(unit)) for unit in units}
         self.since.update({unit: entry.owner.token for unit, entry in newest.items() if entry is not None})
-        made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "runs": sorted(self.units)}
-        made |= {"since": self.since}
-        write_json(self.place.path, made | {"job": self.order.job.absolute().to_json()})
+        made = {"fingerprint": self.order.fingerprint, "folder": os.getcwd(), "since": self.since}
+        write_json(self.place.path, made | {"runs": sorted(self.units), "job": self.order.job.absolute().to_json()})
         try:
             self._start()
         except UserError:
@@ -157,22 +159,24 @@ class Pool:
     def _ended(self, unit: str) -> Event | None:
         if self.order.finished(unit):
             return Event(unit, "done")
-        where = self.order.where(unit)
-        if not failed(where, self.since.get(unit, "")):
-            return None
-        return Event(unit, "failed", store.why_failed(where))
+        where, since = self.order.where(unit), self.since.get(unit, "")
+        return Event(unit, "failed", store.why_failed(where)) if failed(where, since) else None
 
     def _start(self) -> None:
-        """Starts what is missing of the workers. Raises UserError after `STARTS` times without any result."""
+        """Starts what is missing of the workers. Raises UserError after `STARTS` times without any result, and where
+        all of the last ones refused the order, which no other start mends."""
+        refused = self.place.path.with_suffix(REFUSED)
+        why = read_text(refused).splitlines() if self.starts and refused.exists() else []
+        refused.unlink(missing_ok=True)
+        if why and len(why) >= self.started:
+            raise UserError(f"No worker can begin: {why[-1]}")
         if self.starts >= STARTS:
-            words = (
-                self.cluster.last_words() or f"they left no log; is {self.order.job.out} shared with their machines?"
-            )
+            words = self.cluster.last_words() or f"they left no log; do they share {self.order.job.out}?"
             raise UserError(f"Workers ended {STARTS} times before a run did: {words}")
         left = sum(self._ended(unit) is None for unit in self.units)
         missing = min(self.most, left) - self.cluster.alive()
         if missing > 0:
-            self.starts += 1
+            self.starts, self.started = self.starts + 1, missing
             self.cluster.start(missing)
 
 
@@ -200,9 +204,7 @@ def work(path: Path) -> str:
     except OSError as error:
         raise unreadable(Path(known["folder"]), error, share.format(known["folder"])) from error
     job = jobs.read(known["job"])
-    units, since = job.loaded(), dict.fromkeys(known["runs"], "") | known.get("since", {})
-    if units.fingerprint != known["fingerprint"]:
-        raise UserError(f"{units.name} is another one on this machine: give all machines the same files.")
+    units, since = _loaded(job, path, known["fingerprint"]), dict.fromkeys(known["runs"], "") | known.get("since", {})
     idle_since = time.monotonic()
     while left := [u for u in known["runs"] if not (units.finished(u) or failed(job.out / u, since[u]))]:
         for unit in left:
@@ -223,6 +225,18 @@ def work(path: Path) -> str:
             return ""
         claims.pause(POLL_S)
     return ""
+
+
+def _loaded(job: jobs.Job, path: Path, fingerprint: str) -> jobs.Units:
+    """Loads the units of an order. Raises UserError where this machine cannot do them, and says so beside the order."""
+    try:
+        if (units := job.loaded()).fingerprint == fingerprint:
+            return units
+        raise UserError(f"{units.name} is another one on this machine: give all machines the same files.")
+    except UserError as error:
+        with suppress(OSError), path.with_suffix(REFUSED).open("a", encoding="utf-8") as file:
+            file.write(f"on {socket.gethostname()}, {' '.join(str(error).split())}\n")
+        raise
 
 
 def main(words: Sequence[str], ended: Any = sys.exit) -> None:

@@ -113,7 +113,10 @@ class Job:
         if (count := self.processes(runs)) == 1:
             self.check_device(runs)
         elif self.device.startswith("cuda") and (here := torch.cuda.device_count()) < count:  # which takes no memory
-            raise UserError(f"A run by {count} processes needs as many GPUs, and this machine has {here}.")
+            raise UserError(
+                f"A run by {count} processes needs as many GPUs, and this machine has {here}: "
+                f"give --gpus {count}, or --device cpu."
+            )
         return Runs.of(self, study, runs)
 
     def to_json(self) -> str:

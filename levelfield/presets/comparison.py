@@ -124,7 +124,7 @@ def _require_own_names(names: Sequence[str | Task], given: Sequence[Task]) -> No
     """Raises UserError for tasks of one name, whose scores would be taken for seeds of one cell."""
     first: dict[str, str] = {}
     for name, of in zip(names, given, strict=True):
-        text = of.path if isinstance(of, OwnData) else str(name)
+        text = str(of.path) if isinstance(of, OwnData) else str(name)
         other = first.setdefault(of.name, text)
         if other != text:
             raise UserError(

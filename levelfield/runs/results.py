@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Required, TypedDict
 
 from levelfield.runs.hits import Hits, with_hits
-from levelfield.runs.names import names_in, without_hash
+from levelfield.runs.names import names_in
 from levelfield.runs.probed import probe_name
 from levelfield.spec import Probe, Row, Run, Task, describe, digest
 
@@ -135,6 +135,7 @@ class Record(TypedDict, total=False):
     shared: dict[str, str]
     sizes: str
     probes: dict[str, list[str]]
+    contents: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,11 @@ class StudyIndex:
 
     runs: run id -> `spec.describe(run)`. trials: the recipes that were tried before, by which the runs were chosen.
     asked_trials: how many trials of each arm the command line asked for, 0 where it asked for none. shared: name of a
-    task -> a hash of what all its arms share: its content, sizes, number of trials. sizes: a hash of the sizes and the
-    recipe that all runs share, whatever their task; "" where none was said. probes: run id -> the names of the files of
-    the probes that it is measured by; a run of which that is not known, as from earlier versions, is absent.
+    task, or what `contents` calls it -> a hash of what all its arms share: its content, sizes, number of trials. sizes:
+    a hash of the sizes and the recipe that all runs share, whatever their task; "" where none was said. probes: run id
+    -> the names of the files of the probes that it is measured by; a run of which that is not known, as from earlier
+    versions, is absent. contents: run id -> "own_reviews@3f2a91", the name of its task and a part of the hash of what
+    it reads, where those are files of the user's own; the run that was asked for last is the last one.
     """
 
     study: str
@@ -156,6 +159,7 @@ class StudyIndex:
     shared: Mapping[str, str] = field(default_factory=dict)
     sizes: str = ""
     probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -172,12 +176,13 @@ class StudyIndex:
         described = {run.id: describe(run) for run in runs}
         tasks: dict[str, list[Task]] = {}
         for task in dict.fromkeys(run.task for run in runs):
-            tasks.setdefault(task.name, []).append(task)
+            tasks.setdefault(_told_apart(task), []).append(task)
         shared = {name: digest([of, sizes, asked_trials])[:10] for name, of in tasks.items()}
         alike = "" if sizes is None else digest([sizes])[:10]
         index = StudyIndex(study, effort, described, trials=trials, asked_trials=asked_trials)
         wanted = {run.id: [*map(probe_name, probes(run))] for run in runs} if probes else {}
-        return replace(index, shared=shared, sizes=alike, probes=wanted)
+        contents = {run.id: _told_apart(run.task) for run in runs if run.task.reads}
+        return replace(index, shared=shared, sizes=alike, probes=wanted, contents=contents)
 
     @property
     def record(self) -> Record:
@@ -188,26 +193,17 @@ class StudyIndex:
         whole |= {"shared": self.shared} if self.shared else {}
         whole |= {"sizes": self.sizes} if self.sizes else {}
         whole |= {"probes": self.probes} if self.probes else {}
+        whole |= {"contents": self.contents} if self.contents else {}
         return Record(**whole)
 
-    def joined(self, earlier: StudyIndex | None) -> StudyIndex:
-        """Returns the index with the runs of an earlier one that it does not replace, and with their trials."""
-        if earlier is None or (self.sizes and earlier.sizes != self.sizes):
-            return self
-        again = {without_hash(run_id): run_id for run_id in self.runs}
-        stale = {name for name, was in earlier.shared.items() if self.shared.get(name, was) != was}
-        changed: list[Any] = []
-        for run_id, spec in earlier.runs.items():
-            task = names_in(run_id, spec, earlier.shared).task
-            other = again.get(without_hash(run_id), run_id) != run_id or task in stale
-            if other and spec["task"] not in changed:
-                changed.append(spec["task"])
-        kept = {run_id: spec for run_id, spec in earlier.runs.items() if spec["task"] not in changed}
-        runs, tuned = {**kept, **self.runs}, {trial["arm"] for trial in self.trials}
-        tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
-        probes = {run_id: each for run_id, each in {**earlier.probes, **self.probes}.items() if run_id in runs}
-        shared = {**earlier.shared, **self.shared}
-        return replace(self, runs=runs, trials=[*tried, *self.trials], shared=shared, probes=probes)
+    def task(self, run_id: str) -> str:
+        """Returns the name of the task of a run, or what `contents` calls it."""
+        return self.contents.get(run_id) or names_in(run_id, self.runs[run_id], self.shared).task
+
+
+def _told_apart(task: Task) -> str:
+    """Returns the name of a task, of one that reads files of the user's own with a part of the hash of its content."""
+    return f"{task.name}@{digest(task)[:6]}" if task.reads else task.name
 
 
 def shared_values() -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from levelfield.files import check_name, locked, write_json
 from levelfield.runs import store
-from levelfield.runs.names import names_in
+from levelfield.runs.records import joined
 from levelfield.runs.results import Record, StudyIndex
 from levelfield.spec import EFFORTS, UserError
 
@@ -27,12 +27,14 @@ def records(where: Path) -> list[Record]:
     for path in sorted((where.parent / "studies").glob("*.json")):
         with suppress(UserError):
             index = store.read_index(path)
-            if spec := index.runs.get(where.name):
-                task = names_in(where.name, spec, index.shared).task
+            if where.name in index.runs:
+                task = index.task(where.name)
                 trials = [trial for trial in index.trials if trial["arm"] == where.name]
                 shared = {name: digest for name, digest in index.shared.items() if name == task}
                 probes = {run: each for run, each in index.probes.items() if run == where.name}
-                found.append(replace(index, runs={}, trials=trials, shared=shared, probes=probes).record)
+                contents = {run: each for run, each in index.contents.items() if run == where.name}
+                alone = replace(index, runs={}, trials=trials, shared=shared, probes=probes, contents=contents)
+                found.append(alone.record)
     return found
 
 
@@ -60,7 +62,7 @@ def add(found: Sequence[Record], run_id: str, spec: Any, runs_dir: Path) -> list
         with suppress(UserError):  # a record that is damaged is left to whoever reads it
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.with_name(f".{path.name}.lock")):
-                joined = store.read_index(path).joined(index) if path.exists() else index
-                write_json(path, joined.record)
-            have += [each] if run_id in joined.runs else []
+                kept = joined(store.read_index(path), index) if path.exists() else index
+                write_json(path, kept.record)
+            have += [each] if run_id in kept.runs else []
     return have

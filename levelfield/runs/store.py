@@ -50,6 +50,7 @@ from levelfield.runs import lease, sound
 from levelfield.runs.hits import Hits
 from levelfield.runs.names import arm_of
 from levelfield.runs.probed import probe_files, probe_name
+from levelfield.runs.records import joined
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, impossible
 from levelfield.spec.contents import checksum
@@ -212,17 +213,15 @@ def index_file(out: Path, study: str, effort: str) -> Path:
 def write_index(out: Path, index: StudyIndex, adds: bool = False) -> None:
     """Records which runs a study consists of.
 
-    adds: keep what other commands recorded. Comparisons of one module do, for each may name other tasks and protocols.
-    Where the sizes or the recipe are others, or those recorded are not known, nothing is kept, since one record is
-    judged as one. Where an arm has other settings now, or its task other content, nothing is kept of what was recorded
-    on that task, since the arms of one task are trained alike. The runs themselves stay.
+    adds: keep what other commands recorded, as far as `joined` does. Comparisons of one module do, for each may name
+    other tasks and protocols.
     """
     check_name("study", index.study)
     path = index_file(out, index.study, index.effort)
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        write_json(path, (index.joined(_earlier(path)) if adds else index).record)
+        write_json(path, (joined(index, _earlier(path)) if adds else index).record)
 
 
 def _earlier(path: Path) -> StudyIndex | None:

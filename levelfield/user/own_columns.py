@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def pieces(cells: Sequence[Any], file: Path) -> tuple[list[np.ndarray | None], i
     return [np.array(ids, kind) if ids else None for ids in found], tokenizer.symbols
 
 
-def tokenizer_file(where: str) -> Path:
+def tokenizer_file(where: str | PathLike[str]) -> Path:
     """Returns the tokenizer.json of a folder, or the file itself. Raises UserError where there is none."""
     path = Path(where)
     file = path / "tokenizer.json" if path.is_dir() else path

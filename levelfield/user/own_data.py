@@ -54,7 +54,7 @@ class OwnData(Settings, Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # one per file, not one for all
-        hub = own_files.on_hub(self.path)
+        hub = own_files.on_hub(str(self.path))
         plain = hub.place.partition("/")[2] if hub else Path(self.path).stem
         stem = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
         return f"own_{stem[:40]}" if stem else "own"
@@ -62,7 +62,7 @@ class OwnData(Settings, Task):
     @property
     def source(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The origin of the rows: a file, or a dataset of the hub, with the revision where the path names one."""
-        hub = own_files.on_hub(self.path)
+        hub = own_files.on_hub(str(self.path))
         if hub is None:
             return "a file of the user's own"
         return f"{hub.place} of the Hugging Face hub" + (f", revision {hub.revision}" if hub.revision else "")
@@ -70,7 +70,7 @@ class OwnData(Settings, Task):
     def pinned(self) -> OwnData:
         """Returns the same task, which of a dataset on the Hugging Face hub names the commit that its files are of, so
         that it is recorded. Raises UserError for a dataset that is not to be had."""
-        return replace(self, path=own_files.pinned(self.path))
+        return replace(self, path=own_files.pinned(str(self.path)))
 
     @property
     def split_rule(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -156,7 +156,7 @@ def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:
 def _joined(task: Settings, parts: list[own_files.Part]) -> Cells:
     names = dict.fromkeys(name for part in parts for name in part.columns)
     columns = {n: [c for part in parts for c in part.columns.get(n, [None] * part.rows)] for n in names}
-    return Cells(task.path, columns)
+    return Cells(str(task.path), columns)
 
 
 def _require_inputs(task: Settings, parts: list[own_files.Part]) -> None:

@@ -6,6 +6,7 @@ Settings("reviews.csv", text="body", label="stars")
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 
 from levelfield.spec import UserError
 
@@ -33,7 +34,7 @@ class Settings:
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """
 
-    path: str = field(metadata={"identity": False})
+    path: str | PathLike[str] = field(metadata={"identity": False})
     text: str = ""
     symbols: str = field(default="", metadata={"version": 2})  # 1 lost brackets among words
     channels: tuple[str, ...] = field(default=(), metadata={"version": 2})  # 1 took tables for lists, scaled by float32
@@ -46,11 +47,14 @@ class Settings:
     longest: int = 4_096
     seed: int = 0
     skip_broken: bool = False
-    tokenizer: str | None = field(default=None, metadata={"identity": False, "added": True})
+    tokenizer: str | PathLike[str] | None = field(default=None, metadata={"identity": False, "added": True})
     missing: tuple[str, ...] = field(default=(), metadata={"added": True})
     labels: tuple[str, ...] = field(default=(), metadata={"added": True})
 
     def __post_init__(self) -> None:
+        for name in ("path", "tokenizer"):  # which runs are described by, as text
+            if isinstance(given := getattr(self, name), PathLike):
+                object.__setattr__(self, name, fspath(given))
         if sum(map(bool, (self.text, self.symbols, self.channels))) > 1:
             raise UserError("An input is one of --text, --symbols and --channels: leave out the others.")
         if self.tokenizer and not self.text:

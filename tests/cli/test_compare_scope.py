@@ -71,7 +71,7 @@ def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.Capt
 def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One name in two folders is one task with other content, of which the record keeps the last."""
+    """The record keeps both that have one name; a report that is not told which of them is of the last."""
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MIXER)
     columns = ["--text", "body", "--label", "stars", "--protocols", "scratch", "--baselines", "conv"]
@@ -92,9 +92,23 @@ def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared
         with (folder / "rows.csv").open(encoding="utf-8") as file:
             runs[name] = {row["run"] for row in csv.DictReader(file)}
     assert all(runs.values()) and not runs["a"] & runs["b"] and not runs["b"] & runs["other"]
-    main(["report", "mine.py:Mine", "--effort", "smoke", "--report-dir", "of_all"])
-    assert tasks(next(Path("of_all").iterdir())) == {"own_own", "own_other"}, "another file keeps the record"
     capsys.readouterr()
+    all_of_them = ["mine.py:Mine", "--effort", "smoke"]
+    main(["report", *all_of_them, "--report-dir", "of_all"])
+    said = "own_own stands for 2 files, or columns of one, and this report is of the last one compared"
+    assert said in capsys.readouterr().out
+    (folder,) = Path("of_all").iterdir()
+    with (folder / "rows.csv").open(encoding="utf-8") as file:
+        assert {row["run"] for row in csv.DictReader(file)} == runs["b"] | runs["other"]
+    main(["status", *all_of_them])
+    assert "6 runs: 6 done" in capsys.readouterr().out
+    main(["compare", *given["a"], "--jobs", "1", "--report-dir", "again"])
+    assert "left out" in (shown := capsys.readouterr().out) and "2 runs of earlier commands" in shown, (
+        "those of other.csv"
+    )
+    main(["report", *all_of_them, "--report-dir", "of_all"])
+    with (folder / "rows.csv").open(encoding="utf-8") as file:
+        assert {row["run"] for row in csv.DictReader(file)} == runs["a"] | runs["other"], "a is the last again"
     with pytest.raises(SystemExit) as stop:
         main(["report", *own("c.csv", "four")])
     assert stop.value.code == 2

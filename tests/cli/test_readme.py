@@ -38,5 +38,11 @@ def test_the_example_passes_the_contract(tmp_path: Path):
 def test_the_first_screen_has_both_commands_and_the_figure():
     screen = README[: README.index("## Your own model")]
     assert len(screen.splitlines()) <= 20
-    for wanted in ("make demo", "make test", "docs/figures/findings.png"):
+    for wanted in (
+        "make demo",
+        "make test",
+        "uvx levelfield demo",
+        "pip install levelfield",
+        "docs/figures/findings.png",
+    ):
         assert wanted in screen

@@ -6,8 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.jobs import Job
 from levelfield.engine.placement import HERE, Placement
 from levelfield.engine.pool import Pool, Workplace
+from levelfield.engine.training import Job as Training
 from levelfield.engine.training import attempt
 from levelfield.files import read_json, write_json
 from levelfield.runs import claims, store
@@ -143,6 +146,32 @@ def test_workers_that_end_at_once_are_started_a_few_times_and_then_quoted(stage:
     with pytest.raises(UserError, match=r"ended 5 times before a run did: no module named levelfield"):
         execute(stage, cluster)
     assert (len(cluster.started), cluster.cancelled) == (pool.STARTS, 1)
+
+
+class Refusing(Threads):
+    """A cluster whose workers end as a scheduler's do: what they raise is in nobody's hands."""
+
+    def _work(self) -> None:
+        with suppress(UserError):
+            super()._work()
+
+
+def test_workers_that_cannot_do_the_order_are_not_started_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on machines without a GPU; one of two that dies is no refusal."""
+    toys.write(stage.path, runs=2)
+    refusal = UserError("Device 'cuda' cannot be used here: choose cpu.")
+    monkeypatch.setattr(Training, "check_device", Mock(side_effect=refusal))
+    cluster = Refusing(in_turn=True)
+    with pytest.raises(
+        UserError, match=r"^No worker can begin: on .+, Device 'cuda' cannot be used here: choose cpu\.$"
+    ):
+        execute(stage, cluster)
+    assert (len(cluster.started), cluster.cancelled) == (2, 1)
+    assert not list((stage.job.out / pool.FOLDER).glob("*.refused")), "the next command begins anew"
+    died = Refusing(in_turn=True)
+    died.start = lambda count: Threads.start(died, 1)  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="ended 5 times before a run did"):
+        execute(stage, died)
 
 
 @pytest.mark.parametrize("saves", [True, False])

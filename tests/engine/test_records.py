@@ -24,6 +24,7 @@ from levelfield.mixers.conv import Conv
 from levelfield.presets import comparison
 from levelfield.presets.options import Options
 from levelfield.runs import store
+from levelfield.runs.records import joined, of_last
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import EFFORTS, ReportView, Run, Study, UserError, describe
 from levelfield.user.mixer import load_user_mixer, mixer_of
@@ -200,6 +201,28 @@ def test_runs_on_data_that_were_edited_are_no_seeds_beside_those_on_the_data_of_
     again = started(tmp_path, mine, [own])
     assert [run.id for run in again] == [run.id for run in before]
     assert known(tmp_path) == {run.id for run in [*induction, *before]}
+
+
+def test_files_of_one_name_keep_the_runs_and_trials_of_each_other(tmp_path: Path, mine: str) -> None:
+    own, name, sizes = dict[str, list[Run]](), Source.of(mine).load().name, comparison.shared("smoke", Options())
+    for place in ("a", "b", "a"):
+        path = tmp_path / place / "reviews.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(["body,stars", *(f"{place} {number},{number % 2}" for number in range(40))]))
+        word = repr(levelfield.OwnData(str(path), text="body", label="stars"))
+        own[place] = started(tmp_path, mine, [word], ["spt_masked" if place in own else "scratch"]) + own.get(place, [])
+        trial = {"arm": own[place][0].id, "lr": 1.0, "weight_decay": 1.0, "chosen": True, "metric": "accuracy"}
+        trial |= {"unit": "fraction", "flops": 1.0, "wall_s": 1.0}
+        index = StudyIndex.of(name, "smoke", own[place], [trial], sizes=sizes)
+        store.write_index(tmp_path, index, adds=True)
+    found = store.started(tmp_path, name, "smoke")
+    assert set(found.runs) == {run.id for run in [*own["a"], *own["b"]]}
+    assert {trial["arm"] for trial in found.trials} >= {own["a"][0].id, own["b"][0].id}
+    assert set(of_last(found).runs) == {run.id for run in own["a"]}, "their scores would be taken for seeds"
+    assert set(of_last(found, asked=[own["b"][0].id]).runs) == {run.id for run in own["b"]}
+    earlier = replace(found, contents={})  # as earlier versions wrote it
+    alone = joined(StudyIndex.of(name, "smoke", own["b"], sizes=sizes), earlier)
+    assert set(alone.runs) == {run.id for run in own["b"]}
 
 
 def test_arms_of_other_sizes_are_not_beside_each_other(tmp_path: Path, mine: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 import toys
 from groups import ask_to_stop, contents, finish, kill_last
 from paced import wait_for
@@ -228,6 +229,26 @@ def test_what_torchrun_has_started_is_not_asked_for_otherwise(tmp_path: Path, mo
     with pytest.raises(UserError, match="one run at a time, and this names 2: choose one by --filter"):
         member.take_part(job)
     assert not job.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "devices"),
+    [
+        ("auto", 0, ["cpu", "cpu"]),
+        ("auto", 1, ["cpu", "cpu"]),  # else both would take it
+        ("auto", 2, ["cuda:0", "cuda:1"]),
+        ("auto", 8, ["cuda:0", "cuda:1"]),
+        ("cuda", 8, ["cuda:0", "cuda:1"]),
+        ("cuda:2", 8, ["cuda:2", "cuda:3"]),
+        ("cpu", 8, ["cpu", "cpu"]),
+    ],
+)
+def test_each_process_has_a_gpu_of_its_own_or_all_have_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, name: str, gpus: int, devices: list[str]
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert [member.device_of(name, rank) for rank in range(2)] == devices
 
 
 def test_a_folder_without_hard_links_is_refused_by_what_torchrun_has_started(
