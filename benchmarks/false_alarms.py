@@ -89,8 +89,11 @@ def cases() -> Iterator[Case]:
     yield Case("amos2025_table2", "all arms equal", equal, findings(amos2025_table2))
     three = tuple(Cell(t, m, p, LEVEL) for t in six[:3] for m in ("transformer_rotary", "s4") for p in _SMALL)
     yield Case("amos2025_small", "all arms equal", three, findings(amos2025_small))
-    ends = (*amos2025_patience.RATES, amos2025_small.SPT)
-    whole = tuple(Cell("text", m, p, LEVEL) for m in amos2025_patience.MODELS for p in ends)
+    whole = tuple(
+        Cell("text", m, p, LEVEL)
+        for m in amos2025_patience.MODELS
+        for p in (*amos2025_patience.from_scratch(m), amos2025_small.SPT)
+    )
     yield Case("amos2025_patience", "all arms equal", whole, findings(amos2025_patience))
     yield Case("amos2025_labels", "all arms equal", tuple(_scarce()), findings(amos2025_labels))
     lifts = {"scratch": LEVEL} | dict.fromkeys(("spt_masked", "spt_causal"), LEVEL + amos2025_arms.LIFT)
@@ -349,11 +352,12 @@ def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv"), rule
 
 
 def _looks(case: Case) -> Sequence[tuple[int, ...]]:
-    """Returns seeds to simulate: those that studies have, and the way in which three of them got theirs."""
+    """Returns seeds to simulate: those that studies have, and the way in which four of them got theirs."""
     looks = {
         "compare": [(2,)],
         "amos2025_small": [(3, 5)],
         "huang2024_small": [(3, 5)],
+        "huang2024_longer": [(3, 5)],
         "huang2024_counting": [(10,), (3, 5, 10)],
     }
     return sorted([(3,), (5,), *looks.get(case.rule, [])], key=max)

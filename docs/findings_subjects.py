@@ -271,7 +271,7 @@ SUBJECTS = (
         axis="length",
         short=summary.machines,
         brief=brief.machines,
-        lead=leads.machines,
+        lead=lambda found: leads.machines(found, _of("state_tracking", "overnight")),
         known=(("*", "known"),),  # all five, as docs/studies.md lists with their sources
     ),
     Subject(
@@ -332,6 +332,7 @@ def _read(name: str, effort: Effort, trials: int) -> Answer | None:
     return folder and Answer(study, effort, committed.read(folder, study, effort), study.runs(effort))
 
 
-def _of(study: str) -> Answer | None:
-    """Returns the answer to the subject that a study answers first."""
-    return answer(next(subject for subject in SUBJECTS if subject.studies[0][0] == study))
+def _of(study: str, effort: Effort | None = None) -> Answer | None:
+    """Returns the answer to the subject that a study answers first, at the effort that it is answered at or another."""
+    subject = next(subject for subject in SUBJECTS if subject.studies[0][0] == study)
+    return answer(replace(subject, studies=((study, effort, 0),)) if effort else subject)

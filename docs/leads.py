@@ -269,8 +269,12 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
     )
 
 
-def machines(found: Answer) -> Iterator[str]:
-    """At which length holding and failing are judged, and the rows of a model that no question asks about."""
+def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
+    """At which length holding and failing are judged, the rows of a model that no question asks about, and what is
+    answered where rates are tuned.
+
+    tuned: the answer of the same study at an effort that tunes them, as far as it has been run.
+    """
     yield (
         f"Whether a model holds a machine is judged at {HELD_AT} times the length of training, and whether it fails at "
         f"{FAILED_AT} times. So a model that holds one at {HELD_AT} times may have lost it at {FAILED_AT}; the table "
@@ -278,6 +282,25 @@ def machines(found: Answer) -> Iterator[str]:
     )
     if left_out := unasked(found.results.rows):
         yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"
+    if tuned:
+        yield from _tuned(tuned)
+
+
+def _tuned(found: Answer) -> Iterator[str]:
+    """Yields what is answered by models of more layers at tuned rates, and how much of that has been run."""
+    done = [run for run in found.planned if run.id in found.results.ledgers]
+    depth, tried = done[0].model.depth, done[0].protocol.phases[0].recipe.tuning_trials
+    mixers = words.listed(sorted({words.named(run.model.label) for run in done}))
+    yield (
+        f"\n*With {depth} layers and tuned rates.* One rate for all may be wrong for some models, and one layer too "
+        f"few. At `{found.effort}` each has {depth} layers and the best of {tried} rates. {len(done)} of "
+        f"{len(found.planned)} runs are done, those of {mixers} ({found.hours:.1f} core-hours). What they answer, and "
+        "what counts nowhere else on this page:\n"
+    )
+    for finding in found.findings:
+        if finding.seen or "Not learnt" in finding.facts:
+            word = shown.WORDS[finding.decided] if finding.seen else "nothing can be said"
+            yield f"- {words.asked(finding.subject)}: **{word}**. {words.scores(finding.facts)}"
 
 
 def _scratch(found: Answer) -> float:

@@ -25,7 +25,7 @@ from levelfield.studies._huang2024_beyond import CLIFF, LengthScores, brief, fal
 LONGER = 4  # times the training length of `huang2024_small`
 ARMS = ("rotary", "no-positions", "rwkv6")
 """Two of attention and a recurrence; ALiBi hardly falls."""
-SEEDS = 3
+SEEDS = 5
 SHORT, EXTENDED = "scratch", "extended"  # protocols
 SHARE = 2  # as many steps at the longer length, at most, as at the shorter one, divided by this
 UNHURRIED = Duration(1_200, "steps")  # at the longer length, before which a phase at `overnight` does not end
