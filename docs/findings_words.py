@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 TASKS = {
+    "modular": "counting modulo 5",
     "image8": "pictures", "listops": "ListOps", "text": "reviews", "in_context_recall": "in-context recall",
     "reach": "the order of marks", "words_a5": "words over A5",
 }  # fmt: skip

@@ -288,14 +288,19 @@ def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
 
 def _tuned(found: Answer) -> Iterator[str]:
     """Yields what is answered by models of more layers at tuned rates, and how much of that has been run."""
-    done = [run for run in found.planned if run.id in found.results.ledgers]
-    depth, tried = done[0].model.depth, done[0].protocol.phases[0].recipe.tuning_trials
-    mixers = words.listed(sorted({words.named(run.model.label) for run in done}))
+    depth, search = found.planned[0].model.depth, found.study.search_at(found.effort)
+    cells = {k: cell for k, cell in Table.of(found.results.rows, "length").cells.items() if k.protocol == SCRATCH}
+    shortest = {key.task: str(min(int(k.place) for k in cells if k.task == key.task)) for key in cells}
+    learnt = words.listed(
+        f"{words.named(key.model)} {cell.median:.1f} % on {words.named(key.task)}"
+        for key, cell in cells.items()
+        if key.place == shortest[key.task]
+    )
     yield (
         f"\n*With {depth} layers and tuned rates.* One rate for all may be wrong for some models, and one layer too "
-        f"few. At `{found.effort}` each has {depth} layers and the best of {tried} rates. {len(done)} of "
-        f"{len(found.planned)} runs are done, those of {mixers} ({found.hours:.1f} core-hours). What they answer, and "
-        "what counts nowhere else on this page:\n"
+        f"few. At `{found.effort}` each has {depth} layers and the best of {search.trials if search else 1} rates; "
+        f"{len(found.results.ledgers)} of {len(found.planned)} runs are done ({found.hours:.1f} core-hours). At the "
+        f"length of training the medians are {learnt}. What is answered, and counts nowhere else on this page:\n"
     )
     for finding in found.findings:
         if finding.seen or "Not learnt" in finding.facts:
