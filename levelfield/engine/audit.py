@@ -111,11 +111,13 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
 def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progress: Progress) -> None:
     """Scores the rules that are not there yet on all examples, where the split is one of many that might have been."""
     found = pooled(task, base, folders)
-    missing = [name for name in shallow.PROBES if found and not _folds(where, name).exists()]
+    if found is None:
+        return
+    fold = folds.folds(found.sets)
+    missing = [name for name in shallow.PROBES if not _folds(where, name).exists()]
     for done, name in enumerate(missing):
-        assert found is not None
         progress("rules in five folds", done, len(missing))
-        scores = folds.held_out(task, found.examples, folds.folds(found.sets), shallow.PROBES[name])
+        scores = folds.held_out(task, found.examples, fold, shallow.PROBES[name])
         _save(_folds(where, name), scores.astype(np.float32))
         progress("rules in five folds", done + 1, len(missing))
 
@@ -129,7 +131,8 @@ class Pooled(NamedTuple):
 
 
 def pooled(task: Task, base: Task, folders: Folders) -> Pooled | None:
-    """Returns all examples, where the test split is carved; None where the data bring one, or have too few sets."""
+    """Returns all examples, where the test split is carved; None where the data bring one, or where their sets amount
+    to fewer equally large ones than there are folds."""
     if not isinstance(task, OwnData) or not isinstance(base, View) or not task.carved:
         return None
     splits = base.apart or prepared.load(base, folders.data)
@@ -139,7 +142,7 @@ def pooled(task: Task, base: Task, folders: Folders) -> Pooled | None:
         of = prepared.load(task, folders.data)
         kinds.append(np.concatenate([groups[split][base.chosen(of[split], split)] for split in SPLITS]))
     sets = folds.kept_together(*kinds)
-    return Pooled(whole, sets) if sets.max() + 1 >= folds.FOLDS else None
+    return Pooled(whole, sets) if equal_groups(sets) >= folds.FOLDS else None
 
 
 def _save(path: Path, array: np.ndarray) -> None:

@@ -87,7 +87,7 @@ def test_groups_and_equal_inputs_are_kept_together_in_a_part_of_the_data_too(
     """Of 600 rows 310 are used, so that numbers of groups have to be those of the rows that are."""
     monkeypatch.setitem(audit.SCALES, "smoke", replace(audit.SCALES["smoke"], most=(200, 50, 60)))
     rng = np.random.default_rng(0)
-    rows = [(f"t{rng.integers(500)} of {(who := row // 3)}", row % 2, who) for row in range(590)]
+    rows = [(f"t{rng.integers(500)} of {row // 3}", row % 2, row // 3) for row in range(590)]
     rows += [("nobody", row % 2, row) for row in range(10)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *(",".join(map(str, row)) for row in rows)]))
     for group in ("who", ""):
@@ -104,8 +104,10 @@ def test_groups_and_equal_inputs_are_kept_together_in_a_part_of_the_data_too(
 
 
 @pytest.mark.usefixtures("few_rules")
-def test_fewer_groups_than_folds_have_no_cross_validated_score(tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3] * 20, [0] * 45 + [*range(35)]])
+def test_data_that_cannot_be_divided_by_group_are_not_cross_validated(tmp_path: Path, groups: list[int]) -> None:
+    """Four groups make no five folds, nor does one that has more than half of the rows leave equal ones."""
     path = tmp_path / "a.csv"
-    path.write_text("x,y,who\n" + "".join(f"row {i},{i % 3 % 2},{i % 4}\n" for i in range(80)))
+    path.write_text("x,y,who\n" + "".join(f"row {i},{i % 3 % 2},{group}\n" for i, group in enumerate(groups)))
     rows = rows_of(OwnData(str(path), text="x", label="y", group="who"), tmp_path)
     assert not any("folds" in row.get("metric", "") for row in rows)

@@ -2,7 +2,7 @@
 
     sets = kept_together(groups, inputs)                  # which examples share a group or an input
     fold = folds(sets)                                    # [3, 0, 0, 4, ...]: each set lies in one of five folds
-    held_out(task, joined(parts), fold, PROBES["length"])       # the score of every example
+    held_out(task, joined(parts), fold, PROBES["length"]) # the score of every example
 
 Each fold is answered once, as a test split is: rules are fitted to three of the other folds and chosen on the fourth.
 """
@@ -50,7 +50,7 @@ def folds(sets: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[Examples]) -> Examples:
-    """Returns the examples of several splits as one, without their slices."""
+    """Returns the examples of several splits, whose targets are not at steps, as one, without their slices."""
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
     offsets = [part.offsets[1:] + before for part, before in zip(parts, ends[:-1], strict=True)]
     return Examples(
