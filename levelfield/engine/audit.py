@@ -12,6 +12,8 @@ What is measured here lies beside the runs, each part written when it is done, s
         rule-length.json        a rule's score on validation
         rule-length.npy         its score of every test example, (N,)
         later-latest-3.npy      what it and the commonest label score after the first 3 steps, (2, N)
+        folds-length.npy        of data without a test split of its own, the rule's cross-validated scores of all
+                                examples, (N,): those of train first, then of val and test
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ import numpy as np
 
 from levelfield import tasks
 from levelfield.data import duplicates, prepared
-from levelfield.data.audit import shallow, steps
+from levelfield.data.audit import folds, shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
 from levelfield.data.duplicates import Duplicates
 from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, unreadable, write_json, write_rows
 from levelfield.presets import audit
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings, unleaked
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, cross_validated, findings, unleaked
 from levelfield.runs import store
 from levelfield.spec import (
+    SPLITS,
     Effort,
     Examples,
     Label,
@@ -102,6 +105,44 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
             _save(_later(path), answer.later.astype(np.float32))
         write_json(path, {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
+    _cross_validate(task, base, folders, where, progress)
+
+
+def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progress: Progress) -> None:
+    """Scores the rules that are not there yet on all examples, where the split is one of many that might have been."""
+    found = pooled(task, base, folders)
+    if found is None:
+        return
+    fold = folds.folds(found.sets)
+    missing = [name for name in shallow.PROBES if not _folds(where, name).exists()]
+    for done, name in enumerate(missing):
+        progress("rules in five folds", done, len(missing))
+        scores = folds.held_out(task, found.examples, fold, shallow.PROBES[name])
+        _save(_folds(where, name), scores.astype(np.float32))
+        progress("rules in five folds", done + 1, len(missing))
+
+
+class Pooled(NamedTuple):
+    """The examples of all splits that an audit has, and the number of the set of each, (N,): of one set are those that
+    share a group or an input."""
+
+    examples: Examples
+    sets: np.ndarray
+
+
+def pooled(task: Task, base: Task, folders: Folders) -> Pooled | None:
+    """Returns all examples, where the test split is carved; None where the data bring one, or where their sets amount
+    to fewer equally large ones than there are folds."""
+    if not isinstance(task, OwnData) or not isinstance(base, View) or not task.carved:
+        return None
+    splits = base.apart or prepared.load(base, folders.data)
+    whole = folds.joined([splits[split] for split in SPLITS])
+    kinds = [duplicates.hashed(whole, whole.documents)]
+    if groups := task.groups:
+        of = prepared.load(task, folders.data)
+        kinds.append(np.concatenate([groups[split][base.chosen(of[split], split)] for split in SPLITS]))
+    sets = folds.kept_together(*kinds)
+    return Pooled(whole, sets) if equal_groups(sets) >= folds.FOLDS else None
 
 
 def _save(path: Path, array: np.ndarray) -> None:
@@ -122,6 +163,10 @@ def _rule(where: Path, name: str) -> Path:
 
 def _later(rule: Path) -> Path:
     return rule.with_name(rule.name.replace("rule-", "later-", 1)).with_suffix(".npy")
+
+
+def _folds(where: Path, name: str) -> Path:
+    return where / f"folds-{name.replace(' ', '-')}.npy"
 
 
 def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress, found: Duplicates) -> Iterator[Row]:
@@ -154,6 +199,7 @@ def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
     groups = alike and alike.number
     found = findings(arms, guessing, groups, constant(base, splits["test"]))
     found += unleaked(arms, guessing, groups, *_apart(task, base, where, folders))
+    found += _cross_validated(task, base, folders, where)
     used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
     long = audit.training_steps(task, effort) if any(arm.kind != RULE for arm in arms) else 0
     trained = [DATA | Row(metric="training_steps", split="train", value=float(long))] if long else []
@@ -170,6 +216,13 @@ def _apart(task: Task, base: Task, where: Path, folders: Folders) -> tuple[np.nd
         chosen = base.chosen(prepared.load(task, folders.data)["test"], "test")
         leaked, known = leaked[chosen], None if known is None else known[chosen]
     return (~leaked, "copies") if known is None or known.all() else (~(leaked | known), "groups")
+
+
+def _cross_validated(task: Task, base: Task, folders: Folders, where: Path) -> Iterator[Row]:
+    """Yields what each rule scores in five folds."""
+    kept = {name: _array(path) for name in shallow.PROBES if (path := _folds(where, name)).exists()}
+    if kept and (found := pooled(task, base, folders)):
+        yield from cross_validated(kept, floor(base, found.examples, found.examples), found.sets)
 
 
 class Alike(NamedTuple):

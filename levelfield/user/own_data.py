@@ -150,14 +150,24 @@ class OwnData(Settings, Task):
         return dict(self._content.shared_groups)
 
     @property
+    def groups(self) -> Mapping[SplitName, np.ndarray] | None:
+        """The number of the group of each example by split, (N,) each, the same for a group in all; None without
+        `group`."""
+        return self._content.groups
+
+    @property
     def trained_groups(self) -> np.ndarray | None:
         """Whether the group of each test example has training examples too, (N,) bool; None without `group`."""
-        return self._content.trained_groups if self.group else None
+        return np.isin(self.groups["test"], self.groups["train"]) if self.groups else None
 
     @property
     def test_groups(self) -> np.ndarray | None:
-        """The number of the group of each test example, (N,); None without `group`."""
-        return self._content.test_groups
+        return self.groups["test"] if self.groups else None
+
+    @property
+    def carved(self) -> bool:
+        """Whether the test split is a share of the training rows, since neither files nor a column give one."""
+        return self._content.carved
 
     @property
     def _content(self) -> Content:

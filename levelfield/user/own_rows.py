@@ -51,8 +51,8 @@ class Content(NamedTuple):
     cut: int
     spellings: Mapping[str, str]
     regrouped: bool
-    test_groups: np.ndarray | None
-    trained_groups: np.ndarray
+    groups: dict[SplitName, np.ndarray] | None
+    carved: bool
     apart: dict[SplitName, Examples] | None
 
 
@@ -113,8 +113,8 @@ def content(task: Settings, identity: str) -> Content:
         cut=int((lengths > task.longest).sum()),
         spellings=spellings,
         regrouped=regrouped,
-        trained_groups=_trained_groups(groups, split),
-        test_groups=_numbered_groups([g for g, name in zip(groups, split, strict=True) if name == "test"], task.group),
+        groups=_numbered_groups(groups, split) if task.group else None,
+        carved="test" not in given[kept],
     )
 
 
@@ -141,16 +141,11 @@ def spelt_in_several_ways(task: Settings, identity: str) -> Mapping[str, int]:
     return {name: 1 for name, each in (("spellings", found.spellings), ("groups", found.regrouped)) if each}
 
 
-def _trained_groups(groups: Sequence[str], split: np.ndarray) -> np.ndarray:
-    """Returns whether the group of each test row has training rows too, (N_test,) bool."""
-    trained = {group for group, name in zip(groups, split, strict=True) if name == "train"} - {""}
-    return np.array([group in trained for group, name in zip(groups, split, strict=True) if name == "test"], bool)
-
-
-def _numbered_groups(groups: Sequence[str], column: str) -> np.ndarray | None:
-    """Returns the number of each row's group, (N,), of which a row without one has its own; None without a column."""
+def _numbered_groups(groups: Sequence[str], split: np.ndarray) -> dict[SplitName, np.ndarray]:
+    """Returns the number of each row's group by split, (N,) each, of which a row without one has its own."""
     names = [group or f"\0{row}" for row, group in enumerate(groups)]
-    return np.unique(names, return_inverse=True)[1] if column else None
+    number = np.unique(names, return_inverse=True)[1]
+    return {name: number[split == name] for name in SPLITS}
 
 
 def _joined(task: Settings, parts: list[own_files.Part]) -> Cells:

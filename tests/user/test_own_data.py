@@ -107,12 +107,20 @@ def test_groups_and_given_splits(here: Path) -> None:
     path = write(here / "a.csv", rows)
     carved = OwnData(path, text="x", label="y", group="who")
     assert carved.shared_groups == {"train+val": 0, "train+test": 0, "val+test": 0} and carved.notes == ()
+    assert carved.carved and carved.groups is not None
+    of = {
+        split: [int(bytes(e.sequence(i)).split()[0]) // 5 for i in range(len(e))]
+        for split, e in carved.build(None).items()
+    }
+    pairs = {pair for split, numbers in carved.groups.items() for pair in zip(of[split], numbers.tolist(), strict=True)}
+    assert len(pairs) == len({number for _, number in pairs}) == 12, "a number for each group"
     splits = OwnData(path, text="x", label="y", split="part").build(None)
     assert {bytes(splits["test"].sequence(i)) for i in range(20)} == {f"{i} a".encode() for i in range(40, 60)}
     assert len(splits["val"]) == 4, "a tenth of the forty that may be trained on"
     leaking = [row | {"who": i % 7} for i, row in enumerate(rows)]
     given = OwnData(write(here / "b.csv", leaking), text="x", label="y", group="who", split="part")
     assert given.shared_groups["train+test"] == 6, "the seventh is val"
+    assert not given.carved and not OwnData("b.csv", text="x", label="y", split="part").carved
     assert "6 groups of who are in both train and test." in given.notes
     (here / "folder").mkdir()
     write(here / "folder" / "train.csv", rows[:30])

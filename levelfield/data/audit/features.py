@@ -31,6 +31,11 @@ class Features(NamedTuple):
     bucket: np.ndarray
     times: np.ndarray
 
+    def of(self, chosen: np.ndarray) -> Features:
+        """Returns what is found in some of the examples, which are numbered anew. chosen: (N,) bool."""
+        here, number = chosen[self.example], np.cumsum(chosen) - 1
+        return Features(number[self.example[here]], self.bucket[here], self.times[here])
+
 
 @dataclass(frozen=True)
 class Vocabulary:

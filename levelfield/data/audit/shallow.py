@@ -27,7 +27,7 @@ from levelfield.data.audit.features import (
     ngrams,
     positions,
 )
-from levelfield.spec import Examples, Label, LabelSet, SplitName, Task
+from levelfield.spec import SPLITS, Examples, Label, LabelSet, SplitName, Task
 from levelfield.spec.label_sets import f1, guessed
 
 VERSION = 5  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
@@ -60,20 +60,33 @@ class Answer:
     later: np.ndarray | None = None
 
 
+class Counted(NamedTuple):
+    """What a split has: the features of its examples, and their targets, (N,) or (N, columns)."""
+
+    features: Features
+    y: np.ndarray
+
+
 def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Answer:
     """Fits every rule to train, chooses on val and answers test."""
     vocabulary = Vocabulary.of(task, splits["train"])
-    found = {name: probe(vocabulary.codes(split), split) for name, split in splits.items()}
-    goal = _Goal.of(task, splits["train"])
+    train, val, test = (
+        Counted(probe(vocabulary.codes(split), split), split.y) for split in (splits[name] for name in SPLITS)
+    )
+    return answered(task, train, val, test)
+
+
+def answered(task: Task, train: Counted, val: Counted, test: Counted) -> Answer:
+    """Does what `score` does, where features are counted already."""
+    goal = _Goal.of(task, train.y)
     best: tuple[float, str, Predict] | None = None
-    for rule, predict in _rules(goal, found["train"]):
-        held_out = float(goal.scores(predict(found["val"], len(splits["val"])), splits["val"].y).mean())
-        if best is None or held_out > best[0]:
-            best = held_out, rule, predict
+    for rule, predict in _rules(goal, train.features):
+        validation = float(goal.scores(predict(val.features, len(val.y)), val.y).mean())
+        if best is None or validation > best[0]:
+            best = validation, rule, predict
     assert best is not None
     validation, rule, predict = best
-    test = goal.scores(predict(found["test"], len(splits["test"])), splits["test"].y)
-    return Answer(rule, test, validation)
+    return Answer(rule, goal.scores(predict(test.features, len(test.y)), test.y), validation)
 
 
 class _Goal(NamedTuple):
@@ -85,11 +98,11 @@ class _Goal(NamedTuple):
     sets: bool = False
 
     @staticmethod
-    def of(task: Task, train: Examples) -> _Goal:
+    def of(task: Task, y: np.ndarray) -> _Goal:
         if isinstance(task.output, Label):
-            labels = np.asarray(train.y, np.int64)
+            labels = np.asarray(y, np.int64)
             return _Goal(np.eye(task.output.classes)[labels], labels)
-        columns = np.asarray(train.y, np.float64).reshape(len(train), -1)
+        columns = np.asarray(y, np.float64).reshape(len(y), -1)
         return _Goal(columns, None, isinstance(task.output, LabelSet))
 
     def scores(self, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from levelfield.report.audit import words
 from levelfield.report.audit.figures import draw, order_words
@@ -92,7 +93,7 @@ def page(index: PlainIndex, figures: Mapping[str, Figure]) -> str:
             f"{inline(figure.svg, figure.alt)}</div></figure>\n</section>"
         )
     parts += [
-        f'<section id="scores">\n<h2>Every score</h2>\n{measured}</section>',
+        f'<section id="scores">\n<h2>Every score</h2>\n{_note(words.five_folds(found))}{measured}</section>',
         f'<section id="data">\n<h2>The data</h2>\n{"".join(of_data)}</section>',
         f'<section id="not-tried">\n<h2>What was not tried</h2>\n{_items(words.not_tried(found))}</section>',
         '<section id="datasheet">\n<h2>For a datasheet</h2>\n'
@@ -101,6 +102,10 @@ def page(index: PlainIndex, figures: Mapping[str, Figure]) -> str:
         section(_lists(found, index), reading=READING, tables=tables),
     ]
     return document(f"audit of {found.task}", parts, script=script())
+
+
+def _note(sentence: str) -> str:
+    return f'<p class="note">{prose(sentence)}</p>\n' if sentence else ""
 
 
 def _items(sentences: Sequence[str]) -> str:
@@ -130,29 +135,43 @@ def _told(found: Reading, name: str) -> tuple[str, ...]:
     return (f"The share is ({own} - {floor}) / ({best} - {floor}), where {floor} is guessing and {best} {reference}.",)
 
 
+class Pair(NamedTuple):
+    """A column of numbers and one of their intervals.
+
+    guessing: what guessing has. cells: by arm. anchors: by arm the line of its number, where that is not a score.
+    """
+
+    title: str
+    guessing: str
+    cells: Mapping[str, tuple[str, str]]
+    anchors: Mapping[str, str] = {}
+
+
+def _pair(title: str, guessing: float, numbers: Mapping[str, Number], factor: int) -> Pair:
+    cells = {name: _cells(number, factor) for name, number in numbers.items()}
+    return Pair(title, f"{factor * guessing:.3g}", cells, {name: number.anchor for name, number in numbers.items()})
+
+
 def scores(found: Reading, index: PlainIndex) -> Table:
-    """A line for every arm: its score, and its share where anything is learnable."""
+    """A line for every arm: its score, of a rule that of five folds, and its share where anything is learnable."""
     factor = 100 if found.in_percent else 1
-    heads: tuple[Column, ...] = (
-        Column("arm"),
-        Column("score" + (" (%)" if factor == 100 else ""), number=True),
-        Column("95 %", number=True),
-        Column("share of what is learnt (%)", number=True),
-        Column("95 %", number=True),
-    )
-    lines: list[tuple[str, ...]] = [("guessing", f"{factor * found.guessing:.3g}", "", "0", "")]
+    unit = " (%)" if factor == 100 else ""
+    pairs = [_pair(f"score{unit}", found.guessing, found.scores, factor)._replace(anchors={})]
+    if found.folds:
+        pairs.append(_pair(f"five folds{unit}", found.folded.guessing, found.folds, factor))
+    shares = {name: _share(found, name) for name in found.scores}
+    anchors = {name: share.anchor for name, share in found.shares.items()}
+    pairs.append(Pair("share of what is learnt (%)", "0", shares, anchors))
     if found.unleaked:
-        heads += (Column("not in train", number=True), Column("95 %", number=True))
-        lines = [(*lines[0], f"{factor * found.fresh.guessing:.3g}", "")]
+        pairs.append(_pair("not in train", found.fresh.guessing, found.unleaked, factor))
+    heads = [Column(name, number=True) for pair in pairs for name in (pair.title, "95 %")]
+    lines = [("guessing", *(cell for pair in pairs for cell in (pair.guessing, "")))]
     links = [_link(index, "guessing")]
     for name, number in found.scores.items():
-        fresh = found.unleaked.get(name)
-        apart = _cells(fresh, factor) if fresh else ()
-        lines.append((_label(name, number), *_cells(number, factor), *_share(found, name), *apart))
-        line = found.shares[name].anchor if name in found.shares else ""
-        cells = {3: line, 4: line} | ({5: fresh.anchor, 6: fresh.anchor} if fresh else {})
-        links.append(_link(index, name)._replace(cells={place: to for place, to in cells.items() if to}))
-    return Table(heads, tuple(lines), links=tuple(links))
+        lines.append((_label(name, number), *(cell for pair in pairs for cell in pair.cells.get(name, ("", "")))))
+        led = {2 * at + side: pair.anchors.get(name, "") for at, pair in enumerate(pairs) for side in (1, 2)}
+        links.append(_link(index, name)._replace(cells={place: to for place, to in led.items() if to}))
+    return Table((Column("arm"), *heads), tuple(lines), links=tuple(links))
 
 
 def _link(index: PlainIndex, *key: str) -> Link:

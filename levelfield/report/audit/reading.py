@@ -56,8 +56,8 @@ class Number(NamedTuple):
         return marked(text, self.anchor)
 
 
-class Fresh(NamedTuple):
-    """What guessing scores on the test examples that are not in train too, how many they are, and the row of it."""
+class Guess(NamedTuple):
+    """What guessing scores on other examples than all of test, how many they are, and the row of it."""
 
     guessing: float = 0.0
     tested: int = 0
@@ -80,8 +80,10 @@ class Reading:
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
     nothing is learnable. validation: the mean score of each arm there. reference: the arm that is best on validation.
     anchors: where a page has the rows of facts, of guessing and of what is learnable. unleaked: by arm, scores on the
-    test examples that are not in train too, and fresh: what guessing scores there; empty where all are such. later: of
-    rules that know the latest few steps, what they score after so many, and commonest: what the commonest label does.
+    test examples that are not in train too, and fresh: what guessing scores there; empty where all are such. folds: by
+    rule, scores of five-fold cross-validation on all examples, and folded: what guessing scores there; empty where the
+    data bring a test split. later: of rules that know the latest few steps, what they score after so many, and
+    commonest: what the commonest label does.
     """
 
     task: str
@@ -96,7 +98,9 @@ class Reading:
     reference: str
     anchors: Mapping[Key, str] = field(default_factory=dict)
     unleaked: Mapping[str, Number] = field(default_factory=dict)
-    fresh: Fresh = field(default_factory=Fresh)
+    fresh: Guess = field(default_factory=Guess)
+    folds: Mapping[str, Number] = field(default_factory=dict)
+    folded: Guess = field(default_factory=Guess)
     later: Mapping[str, Number] = field(default_factory=dict)
     commonest: Mapping[str, Number] = field(default_factory=dict)
 
@@ -107,7 +111,7 @@ class Reading:
         facts = {_key(row): row for row in rows if row.get("model") == "data"}
         learnable = next((row for row in rows if row.get("metric") == "learnable"), None)
         guesses = {row.get("metric"): row for row in rows if row.get("model") == "guessing"}
-        guessing, fresh = guesses.get("score"), guesses.get("unleaked", Row())
+        guessing = guesses.get("score")
         if learnable is None or guessing is None:
             raise ValueError("these rows are of no audit, or of one that has not finished")
         return Reading(
@@ -124,7 +128,9 @@ class Reading:
             anchors={key: anchor_of(row) for key, row in facts.items()}
             | {GUESSING: anchor_of(guessing), LEARNABLE: anchor_of(learnable)},
             unleaked=_numbers(rows, "unleaked"),
-            fresh=Fresh(fresh.get("value", 0.0), fresh.get("n", 0), anchor_of(fresh)),
+            fresh=_guess(guesses.get("unleaked", Row())),
+            folds=_numbers(rows, "folds"),
+            folded=_guess(guesses.get("folds", Row())),
             later=_numbers(rows, "later"),
             commonest={_model(row): _number(row, row, row) for row in rows if row.get("metric") == "later_commonest"},
         )
@@ -280,6 +286,10 @@ def _key(row: Row) -> Key:
 
 def _model(row: Row) -> str:
     return row.get("model", "")
+
+
+def _guess(row: Row) -> Guess:
+    return Guess(row.get("value", 0.0), row.get("n", 0), anchor_of(row))
 
 
 def _numbers(rows: Iterable[Row], metric: str) -> dict[str, Number]:

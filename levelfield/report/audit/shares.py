@@ -15,7 +15,7 @@ interval is wide enough, so that nothing is learnable there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +107,17 @@ def unleaked(
     for arm in arms:
         found = _score(arm.scores[:, apart], own, bool(floor.min() >= 0))
         yield from _three(arm.name, "unleaked", found, f"{arm.kind}={arm.place or arm.name}", count)
+
+
+def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups: np.ndarray) -> Iterator[Row]:
+    """Yields what the one best guess and each rule score on all examples, the rules with `_low` and `_high`.
+
+    scores: by rule, of each example by a rule that was fitted without it, (N,). floor, groups: as of `findings`, (N,).
+    """
+    yield _row("guessing", "folds", float(floor.mean()), len(floor)) | Row(split="all")
+    for name, each in scores.items():
+        found = _score(each[None], groups, bool(floor.min() >= 0))
+        yield from (row | Row(split="all") for row in _three(name, "folds", found, f"{RULE}={name}", len(floor)))
 
 
 class _Drawn(NamedTuple):

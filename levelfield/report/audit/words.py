@@ -28,6 +28,7 @@ from levelfield.report.audit.reading import (
 )
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
 from levelfield.report.audit.terms import arm, guessing, known, plain, rule_words, score_of, steps_of
+from levelfield.report.links import marked
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -262,6 +263,19 @@ def _trained_on(found: Reading) -> str:
     """How many of the training examples were used; "" where all were."""
     used, whole = found.fact("trained_on", "train"), found.fact("examples", "train")
     return f"{found.led(f'{used:,.0f}', 'trained_on', 'train')} of {whole:,.0f}" if 0 < used < whole else ""
+
+
+def five_folds(found: Reading) -> str:
+    """What cross-validated scores are, and of how many examples; "" where there are none."""
+    if not found.folds:
+        return ""
+    used, whole = found.folded.tested, sum(found.fact("examples", split) for split in SPLITS)
+    examples = marked(f"{used:,.0f}", found.folded.anchor) + (f" of {whole:,.0f}" if used < whole else "")
+    return (
+        f"Five folds: {examples} examples are divided into five parts that have no group and no input in common, and "
+        "each part is scored by a rule that was fitted to three others and chosen on the fourth; shares are of the "
+        "score to the left, since models are scored on the same test examples."
+    )
 
 
 def paragraph(found: Reading) -> str:

@@ -1,0 +1,76 @@
+"""Scores rules without a sequence model on all examples by cross-validation, where one split is a matter of luck.
+
+    sets = kept_together(groups, inputs)                  # which examples share a group or an input
+    fold = folds(sets)                                    # [3, 0, 0, 4, ...]: each set lies in one of five folds
+    held_out(task, joined(parts), fold, PROBES["length"]) # the score of every example
+
+Each fold is answered once, as a test split is: rules are fitted to three of the other folds and chosen on the fourth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from levelfield.data.audit.features import Probe, Vocabulary
+from levelfield.data.audit.shallow import Counted, answered
+from levelfield.spec import Examples, Task, derive_seed
+
+FOLDS = 5
+
+
+def kept_together(*kinds: np.ndarray) -> np.ndarray:
+    """Returns the number of the set of each example, (N,), from 0 on: those that share a number, directly or by way of
+    others, are one set.
+
+    kinds: numbers of which equal ones belong together, such as those of groups and those of inputs, (N,) each.
+    """
+    numbers = [np.unique(kind, return_inverse=True)[1] for kind in kinds]
+    found, before = np.arange(len(numbers[0])), None
+    while before is None or (found != before).any():
+        before = found
+        for number in numbers:
+            least = np.full(len(found), len(found))
+            np.minimum.at(least, number, found)
+            found = least[number]
+    return np.unique(found, return_inverse=True)[1]
+
+
+def folds(sets: np.ndarray) -> np.ndarray:
+    """Returns the fold of each example, (N,), so that folds are about as large as each other: of sets in a random order
+    the largest go first, each to the fold that has least. sets: the number of each example's set, from 0 on, (N,)."""
+    sizes = np.bincount(sets)
+    drawn = np.random.default_rng(derive_seed(0, "folds")).permutation(len(sizes))
+    fold, filled = np.zeros(len(sizes), np.int64), np.zeros(FOLDS)
+    for each in drawn[np.argsort(-sizes[drawn], kind="stable")]:
+        fold[each] = filled.argmin()
+        filled[fold[each]] += sizes[each]
+    return fold[sets]
+
+
+def joined(parts: Sequence[Examples]) -> Examples:
+    """Returns the examples of several splits, whose targets are not at steps, as one, without their slices."""
+    ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+    offsets = [part.offsets[1:] + before for part, before in zip(parts, ends[:-1], strict=True)]
+    return Examples(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([[0], *offsets]),
+        np.concatenate([part.y for part in parts]),
+        documents=parts[0].documents,
+    )
+
+
+def held_out(task: Task, examples: Examples, fold: np.ndarray, probe: Probe) -> np.ndarray:
+    """Returns the score of each example, (N,), by rules that know nothing of its fold or, of signals, no more than the
+    levels into which they are cut, which all examples decide. fold: (N,), of which none is empty."""
+    features = probe(Vocabulary.of(task, examples).codes(examples), examples)
+
+    def part(which: np.ndarray) -> Counted:
+        return Counted(features.of(which), examples.y[which])
+
+    scores = np.zeros(len(examples))
+    for number in range(FOLDS):
+        test, val = fold == number, fold == (number + 1) % FOLDS
+        scores[test] = answered(task, part(~(test | val)), part(val), part(test)).test
+    return scores

@@ -1,0 +1,113 @@
+"""Cross-validated scores in an audit: of which data there are any, what is kept together, and what the page says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from levelfield import OwnData
+from levelfield.data.audit import folds, shallow
+from levelfield.engine import audit as auditing
+from levelfield.engine.audit import Folders
+from levelfield.presets import audit
+from levelfield.report.audit import page
+from levelfield.report.audit.reading import Reading
+from levelfield.spec import Row, Task, UserError, no_progress
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
+def few_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shallow, "PROBES", {name: shallow.PROBES[name] for name in ("length", "1-grams")})
+
+
+def written(path: Path, count: int = 200) -> Path:
+    """Rows whose length says their label in eight of ten, with a column of splits and one of groups."""
+    rng = np.random.default_rng(0)
+    rows = ["text,label,part,who"]
+    for row in range(count):
+        label = int(rng.integers(2))
+        length = 20 + 20 * int(rng.random() < (0.8 if label else 0.2))
+        text = "".join(rng.choice(list("abcd"), length))
+        rows.append(f"{text},{label},{'test' if row % 4 == 0 else 'train'},{row // 4}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def rows_of(task: Task, at: Path) -> list[Row]:
+    folders = Folders(at / "runs", at / "data")
+    auditing.measure(task, "minutes", folders, no_progress)
+    return auditing.collect(task, "minutes", folders)
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_only_data_without_a_test_split_of_their_own_are_cross_validated(tmp_path: Path) -> None:
+    path = str(written(tmp_path / "a.csv"))
+    given = rows_of(OwnData(path, text="text", label="label", split="part"), tmp_path / "given")
+    carved = rows_of(OwnData(path, text="text", label="label"), tmp_path / "carved")
+    assert not any("folds" in row.get("metric", "") for row in given)
+    assert not list((tmp_path / "given").rglob("folds-*"))
+    found = Reading.of(carved)
+    assert set(found.folds) == {"length", "1-grams"} and found.folded.tested == 200
+    length, split = found.folds["length"], found.scores["length"]
+    assert length.low < 0.8 < length.high and length.high - length.low < 0.7 * (split.high - split.low)
+    labels = [int(line.split(",")[1]) for line in Path(path).read_text().splitlines()[1:]]
+    assert found.folded.guessing == max(np.mean(labels), 1 - np.mean(labels))
+    for name, rows in (("given", given), ("carved", carved)):
+        page.build(rows, tmp_path / name / "report")
+        said = re.sub("<[^>]+>", "", (tmp_path / name / "report" / "report.html").read_text())
+        assert ("five folds (%)" in said) == ("Five folds: 200 examples are divided" in said) == (name == "carved")
+        assert (f"{100 * length.value:.1f}{100 * length.low:.1f} to {100 * length.high:.1f}" in said) == (
+            name == "carved"
+        )
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_a_killed_audit_continues_with_the_rules_that_are_left(tmp_path: Path) -> None:
+    task = OwnData(str(written(tmp_path / "a.csv")), text="text", label="label")
+    first = rows_of(task, tmp_path)
+    where = auditing.folder(task, "minutes", Folders(tmp_path / "runs", tmp_path / "data"))
+    before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
+    (where / "folds-length.npy").unlink()
+    assert rows_of(task, tmp_path) == first
+    assert [p.name for p in where.iterdir() if p.stat().st_mtime_ns != before[p]] == ["folds-length.npy"]
+    (where / "folds-length.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(UserError, match=r"folds-length.npy is damaged .*: remove .* and run the same command again"):
+        rows_of(task, tmp_path)
+
+
+def test_groups_and_equal_inputs_are_kept_together_in_a_part_of_the_data_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 600 rows 310 are used, so that numbers of groups have to be those of the rows that are."""
+    monkeypatch.setitem(audit.SCALES, "smoke", replace(audit.SCALES["smoke"], most=(200, 50, 60)))
+    rng = np.random.default_rng(0)
+    rows = [(f"t{rng.integers(500)} of {row // 3}", row % 2, row // 3) for row in range(590)]
+    rows += [("nobody", row % 2, row) for row in range(10)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *(",".join(map(str, row)) for row in rows)]))
+    for group in ("who", ""):
+        task = OwnData(str(tmp_path / "a.csv"), text="x", label="y", group=group)
+        found = auditing.pooled(task, audit.seen(task, "smoke"), Folders(tmp_path / "runs", tmp_path / "data"))
+        assert found is not None and len(found.examples) == 310
+        texts = [bytes(found.examples.sequence(i)).decode() for i in range(310)]
+        of: dict[str, set[int]] = {}
+        for text, number in zip(texts, folds.folds(found.sets).tolist(), strict=True):
+            of.setdefault(text, set()).add(number)
+            if group and " of " in text:
+                of.setdefault("group " + text.partition(" of ")[2], set()).add(number)
+        assert {len(each) for each in of.values()} == {1}
+
+
+@pytest.mark.usefixtures("few_rules")
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3] * 20, [0] * 45 + [*range(35)]])
+def test_data_that_cannot_be_divided_by_group_are_not_cross_validated(tmp_path: Path, groups: list[int]) -> None:
+    """Four groups make no five folds, nor does one that has more than half of the rows leave equal ones."""
+    path = tmp_path / "a.csv"
+    path.write_text("x,y,who\n" + "".join(f"row {i},{i % 3 % 2},{group}\n" for i, group in enumerate(groups)))
+    rows = rows_of(OwnData(str(path), text="x", label="y", group="who"), tmp_path)
+    assert not any("folds" in row.get("metric", "") for row in rows)
