@@ -54,7 +54,6 @@ def test_the_table_measures_every_mixer_once_and_all_its_rivals_against_ours() -
     assert all(case.lengths == (1024, 4096, 16384, 65536) for case in mixer_cases.CASES if case.side != "limit")
 
 
-@pytest.mark.xfail(strict=True, reason="amos2025_patience and huang2024_longer wait for a quiet machine")
 def test_the_plan_of_every_study_has_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     with startup.PAGE.open(newline="") as file:

@@ -30,6 +30,7 @@ from levelfield.spec.user_source import NO_PART, PACKAGE, held, is_foreign, is_i
 
 MOST = 1_000_000  # objects that a class may refer to, which takes some seconds
 WEAK = (weakref.ref, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)  # caches, in practice
+ANNOTATIONS = ("__annotations__", "__annotate_func__")  # of a class; the second from Python 3.14 on
 INNER = ("_torchdynamo_orig_callable", "_torchdynamo_inline")  # the function that torch.compile or torch.jit wraps
 
 
@@ -105,7 +106,7 @@ class _Walk:
             return
         self.parts.append(cls.__qualname__.encode())
         for name, member in sorted((k, v) for k, v in vars(cls).items() if k not in NO_PART):
-            if name == "__annotations__":  # what they refer to is for readers
+            if name in ANNOTATIONS:  # what they refer to is for readers
                 self.parts += [name.encode(), _bytes(member)]
             else:
                 self.add(name, member)
