@@ -63,6 +63,7 @@ def test_what_shares_a_group_or_an_input_is_one_set_and_lies_in_one_fold() -> No
 def test_where_inputs_say_nothing_intervals_cover_guessing(copies: int) -> None:
     """Also where each input comes several times with its label, so that there are fewer inputs than examples."""
     covered = Counter[str]()
+    found = 0.0  # draws in which a rule is said to be above guessing
     for seed in range(40):
         rng = np.random.default_rng(seed)
         inputs = [rng.integers(0, SYMBOLS, rng.integers(9, 33)).astype(np.uint8) for _ in range(200)]
@@ -70,8 +71,9 @@ def test_where_inputs_say_nothing_intervals_cover_guessing(copies: int) -> None:
         examples = Examples.of_sequences([inputs[i] for i in sets], rng.integers(0, 2, 200)[sets])
         scores = {name: held_out(Known("none"), examples, folds(sets), PROBES[name]) for name in ("length", "1-grams")}
         floor = examples.y == np.bincount(examples.y).argmax()
-        guess, *rows = [row.get("value", np.nan) for row in cross_validated(scores, floor, sets)]
+        guess, *rows, sure = [row.get("value", np.nan) for row in cross_validated(scores, floor, sets)]
+        found += sure
         for name, (_, low, high) in zip(scores, (rows[:3], rows[3:]), strict=True):
             covered[name] += low <= guess <= high
             covered[name + " chance"] += low <= 0.5 <= high
-    assert min(covered.values()) >= 34
+    assert min(covered.values()) >= 34 and found <= 1

@@ -14,7 +14,7 @@ from levelfield.data.audit import folds, shallow
 from levelfield.engine import audit as auditing
 from levelfield.engine.audit import Folders
 from levelfield.presets import audit
-from levelfield.report.audit import page
+from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
 from levelfield.spec import Row, Task, UserError, no_progress
 
@@ -111,3 +111,19 @@ def test_data_that_cannot_be_divided_by_group_are_not_cross_validated(tmp_path: 
     path.write_text("x,y,who\n" + "".join(f"row {i},{i % 3 % 2},{group}\n" for i, group in enumerate(groups)))
     rows = rows_of(OwnData(str(path), text="x", label="y", group="who"), tmp_path)
     assert not any("folds" in row.get("metric", "") for row in rows)
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_what_only_all_examples_show_is_not_called_nothing(tmp_path: Path) -> None:
+    """Where the test split shows nothing, the verdict says what five folds show; of redrawn labels, nothing."""
+    path = written(tmp_path / "a.csv", 800)
+    task = OwnData(str(path), text="text", label="label")
+    found = Reading.of(rows_of(task, tmp_path))
+    told = words.lead(replace(found, learnable=False))
+    assert found.surely == "length" and "is shown on the" in told and "the length alone is above" in told
+    rng = np.random.default_rng(1)
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    drawn = [[text, str(rng.integers(2)), *rest] for text, _, *rest in lines[1:]]
+    (tmp_path / "b.csv").write_text("\n".join(map(",".join, [lines[0], *drawn])) + "\n")
+    null = Reading.of(rows_of(replace(task, path=str(tmp_path / "b.csv")), tmp_path))
+    assert not null.surely and "five folds" not in words.lead(replace(null, learnable=False))

@@ -82,8 +82,8 @@ class Reading:
     anchors: where a page has the rows of facts, of guessing and of what is learnable. unleaked: by arm, scores on the
     test examples that are not in train too, and fresh: what guessing scores there; empty where all are such. folds: by
     rule, scores of five-fold cross-validation on all examples, and folded: what guessing scores there; empty where the
-    data bring a test split. later: of rules that know the latest few steps, what they score after so many, and
-    commonest: what the commonest label does.
+    data bring a test split. surely: the best of these rules, where it is shown to be above guessing. later: of rules
+    that know the latest few steps, what they score after so many, and commonest: what the commonest label does.
     """
 
     task: str
@@ -101,6 +101,7 @@ class Reading:
     fresh: Guess = field(default_factory=Guess)
     folds: Mapping[str, Number] = field(default_factory=dict)
     folded: Guess = field(default_factory=Guess)
+    surely: str = ""
     later: Mapping[str, Number] = field(default_factory=dict)
     commonest: Mapping[str, Number] = field(default_factory=dict)
 
@@ -131,6 +132,7 @@ class Reading:
             fresh=_guess(guesses.get("unleaked", Row())),
             folds=_numbers(rows, "folds"),
             folded=_guess(guesses.get("folds", Row())),
+            surely=next((_model(r) for r in rows if r.get("metric") == "folds_learnt" and r.get("value")), ""),
             later=_numbers(rows, "later"),
             commonest={_model(row): _number(row, row, row) for row in rows if row.get("metric") == "later_commonest"},
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -110,7 +111,8 @@ def unleaked(
 
 
 def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups: np.ndarray) -> Iterator[Row]:
-    """Yields what the one best guess and each rule score on all examples, the rules with `_low` and `_high`.
+    """Yields what the one best guess and each rule score on all examples, the rules with `_low` and `_high`, and
+    whether the best rule is above guessing at LEARNT, divided among the rules.
 
     scores: by rule, of each example by a rule that was fitted without it, (N,). floor, groups: as of `findings`, (N,).
     """
@@ -118,6 +120,11 @@ def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups:
     for name, each in scores.items():
         found = _score(each[None], groups, bool(floor.min() >= 0))
         yield from (row | Row(split="all") for row in _three(name, "folds", found, f"{RULE}={name}", len(floor)))
+    best = max(scores, key=lambda name: float(scores[name].mean()))
+    gain = scores[best].astype(np.float64) - floor
+    error = float(gain.std()) * math.sqrt(design_effect(gain - gain.mean(), groups) / len(gain))
+    sure = float(gain.mean()) > NormalDist().inv_cdf(1 - LEARNT / 2 / len(scores)) * error
+    yield _row(best, "folds_learnt", float(sure), len(floor), f"{RULE}={best}") | Row(split="all")
 
 
 class _Drawn(NamedTuple):

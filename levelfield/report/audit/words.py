@@ -58,11 +58,18 @@ def _nothing(found: Reading) -> str:
     """What there is to say where nothing that was tried is better than guessing."""
     where = f" in the first {found.longest:,.0f} steps, at which sequences were cut," if found.cut else ""
     better = f"higher {found.metric}" if found.in_percent else "lower squared error"
+    shown = f"is shown on the {found.tested:,.0f} test examples to have" if found.surely else "has"
     said = (
-        f"Nothing that was tried{where} has a {better} than guessing: the best of {len(found.scores)}, "
+        f"Nothing that was tried{where} {shown} a {better} than guessing: the best of {len(found.scores)}, "
         f"{arm(found, found.reference)}, scores {score_of(found, found.scores[found.reference])} where guessing scores "
         f"{guessing(found)}."
     )
+    if found.surely:
+        return (
+            f"{said} In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above "
+            f"guessing: {score_of(found, found.folds[found.surely])} where guessing scores "
+            f"{plain(found, found.folded.guessing)}."
+        )
     if found.fact("largest_class", "test") < COMMON:
         return said
     return f"{said} This does not exclude that examples of rare classes can be ranked above others."
