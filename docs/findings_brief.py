@@ -15,6 +15,7 @@ import findings_shown as shown
 import findings_summary as summary
 import findings_words as words
 import reach_figure
+import went_on
 
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.studies._amos2025_small import SPT, TRANSFORMER
@@ -134,11 +135,20 @@ def beyond(found: Answer, layout: str) -> str:
         [sum(finding.decided == sign for finding in made.falls(found, times)) for times in (TWICE, last)]
         for sign in (1, -1, 0)
     )
+    models = lost[0] + kept[0] + none[0]
+    twice, far = (f"({kept[at]} shown to keep half, {none[at]} open)" for at in range(2))
     return (
-        f"More than half is lost in some {layout}, at twice the training length, by {lost[0] or 'none'} of "
-        f"{lost[0] + kept[0] + none[0]} models ({kept[0]} are shown to keep half, {none[0]} are open); at {last} times "
-        f"it, by {lost[1]} ({kept[1]} {'is' if kept[1] == 1 else 'are'} shown to keep half, {none[1]} are open)."
+        f"More than half is lost in some {layout} by {lost[0] or 'none'} of {models} models at twice the training "
+        f"length {twice}, by {lost[1]} at {last} times it {far}."
     )
+
+
+def needles(found: Answer, longer: Answer | None) -> str:
+    """The same of needles, and how many models get back what they lose, once they are trained at a longer length.
+
+    longer: the answer of `huang2024_longer`.
+    """
+    return f"{beyond(found, 'haystack')}{f' {went_on.regained(longer)}' if longer else ''}"
 
 
 def machines(found: Answer) -> str:

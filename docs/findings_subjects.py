@@ -205,7 +205,7 @@ SUBJECTS = (
         "or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
-        brief=partial(brief.beyond, layout="haystack"),
+        brief=lambda found: brief.needles(found, _of("huang2024_longer")),
         groups=BEYOND,
         headline="Does every model fail beyond its training length? (Huang 2024)",
         tuned=TUNED_ON_NEEDLES,

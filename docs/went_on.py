@@ -45,6 +45,15 @@ def brief(found: Answer) -> str:
     return f"{_back(found)}. At {last} times that length, {lost} of {len(falls)} lose over half."
 
 
+def regained(found: Answer) -> str:
+    """How many of the models that lose something at the longer length regain most of it, once trained there."""
+    asked = [
+        finding for finding in found.findings if finding.subject.startswith(BACK.partition("{")[0]) and finding.seen
+    ]
+    back = sum(finding.decided > 0 for finding in asked)
+    return f"Further training at {LONGER} times it gives {back} of {len(asked)} most back."
+
+
 def _back(found: Answer) -> str:
     old, new = length_scores(found.results.rows)
     models = [model for model in old.models if new.cell(model, new.trained)]
