@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,9 +234,6 @@ def test_a_tiny_model_gives_lm_eval_the_answers_that_it_gives_here(
         assert record["accuracy"] == score(p.ruler_task, p.text, p.references).match
 
 
-INSPECT = importlib.util.find_spec("inspect_ai")
-
-
 def test_exported_tasks_of_inspect_are_functions_of_their_file(tmp_path: Path) -> None:
     files, _ = export(Evaluation((SINGLE, Needle(depth=0.5)), (700,), count=1), Bytes(), "inspect", tmp_path)
     code = files[-1].read_text()
@@ -278,7 +275,6 @@ def test_logs_of_inspect_are_read_with_answers_in_parts_and_without_failed_sampl
             imported.read(log)
 
 
-@pytest.mark.peers
 def test_what_a_filter_withheld_is_no_answer_in_a_log_of_inspect(tmp_path: Path) -> None:
     (file,), _ = export(Evaluation((SINGLE,), (700,), count=2), Bytes(), "jsonl", tmp_path)
     samples = [
@@ -295,24 +291,18 @@ def test_what_a_filter_withheld_is_no_answer_in_a_log_of_inspect(tmp_path: Path)
     assert [p.index for p in imported.read(log)] == [1]
 
 
-@pytest.mark.skipif(not INSPECT, reason="Inspect is not installed: pip install inspect_ai")
+@pytest.mark.peers
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies
-def test_inspect_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_runs_the_tasks_and_agrees_answer_by_answer(
+    tmp_path: Path, inspected: Callable[[str, Sequence[str]], Any]
+) -> None:
     """A model whose answers are given beforehand, every second one of them right."""
-    from inspect_ai import eval as evaluate
-    from inspect_ai.model import ModelOutput, get_model
-
-    monkeypatch.chdir(tmp_path)
-    letters = SimpleNamespace(encode=lambda text, **_: list(text.encode()))  # its tokens, without a download
-    monkeypatch.setattr("tiktoken.get_encoding", lambda name: letters)
     export(Evaluation((SINGLE,), (700,), count=4), Bytes(), "inspect", tmp_path / "tasks")
     docs = lines(tmp_path / "tasks" / "niah_single_1-700.jsonl")
     said = [knows(doc["input"]) if doc["index"] % 2 else " no" for doc in docs]
-    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", s) for s in said])
-    (log,) = evaluate("tasks/levelfield_ruler.py", model=model, display="none", max_samples=1)
-    assert log.status == "success", log.error
-    assert log.samples and log.results
+    log = inspected("tasks/levelfield_ruler.py", said)
+    assert log.samples
     assert log.eval.task == "levelfield_niah_single_1_700"
     for sample, doc, text in zip(log.samples, docs, said):
         assert (sample.input, sample.target) == (doc["input"], doc["outputs"])

@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -98,19 +99,9 @@ def test_lm_eval_averages_all_metrics(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.peers
-@pytest.mark.skipif(not importlib.util.find_spec("inspect_ai"), reason="not installed: pip install inspect_ai")
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies
-def test_inspect_averages_all_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inspect_ai import eval as evaluate
-    from inspect_ai.model import ModelOutput, get_model
-
-    monkeypatch.chdir(tmp_path)
-    letters = SimpleNamespace(encode=lambda text, **_: list(text.encode()))  # its tokens, without a download
-    monkeypatch.setattr("tiktoken.get_encoding", lambda name: letters)
+def test_inspect_averages_all_metrics(tmp_path: Path, inspected: Callable[[str, Sequence[str]], Any]) -> None:
     texts = [said(doc)[n] for n, doc in enumerate(exported("inspect", tmp_path / "tasks"))]
-    model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm/model", s) for s in texts])
-    task = "tasks/levelfield_ruler.py@levelfield_walks_bfs_1500"
-    (log,) = evaluate(task, model=model, display="none", max_samples=1)
-    assert log.results, log.error
+    log = inspected("tasks/levelfield_ruler.py@levelfield_walks_bfs_1500", texts)
     assert {each.name: each.metrics["mean"].value for each in log.results.scores} == dict(zip(THREE, (1.0, 1.0, 0.5)))
