@@ -272,7 +272,7 @@ SUBJECTS = (
         short=summary.machines,
         brief=brief.machines,
         lead=lambda found: leads.machines(found, _of("state_tracking", "overnight")),
-        known=(("*", "known"),),  # all five, as docs/studies.md lists with their sources
+        known=(("*", "known"),),  # all, as docs/studies.md lists with their sources
     ),
     Subject(
         "How far each architecture reaches, where it is proved to be needed",

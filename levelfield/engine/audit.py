@@ -99,26 +99,25 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
     for done, name in enumerate(missing):
         progress("rules", done, len(missing))
         answer = rules[name](base, splits)
-        path = _rule(where, name)
-        _save(path.with_suffix(".npy"), answer.test.astype(np.float32))
+        _save(_kept(where, "rule", name), answer.test.astype(np.float32))
         if answer.later is not None:
-            _save(_later(path), answer.later.astype(np.float32))
-        write_json(path, {"rule": answer.rule, "validation": answer.validation})
+            _save(_kept(where, "later", name), answer.later.astype(np.float32))
+        write_json(_rule(where, name), {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
     _cross_validate(task, base, folders, where, progress)
 
 
 def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progress: Progress) -> None:
     """Scores the rules that are not there yet on all examples, where the split is one of many that might have been."""
-    found = pooled(task, base, folders)
+    missing = [name for name in shallow.PROBES if not _kept(where, "folds", name).exists()]
+    found = pooled(task, base, folders) if missing else None
     if found is None:
         return
     fold = folds.folds(found.sets)
-    missing = [name for name in shallow.PROBES if not _folds(where, name).exists()]
     for done, name in enumerate(missing):
         progress("rules in five folds", done, len(missing))
         scores = folds.held_out(task, found.examples, fold, shallow.PROBES[name])
-        _save(_folds(where, name), scores.astype(np.float32))
+        _save(_kept(where, "folds", name), scores.astype(np.float32))
         progress("rules in five folds", done + 1, len(missing))
 
 
@@ -157,16 +156,13 @@ def _probes(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examp
     return {name: partial(shallow.score, probe=each) for name, each in shallow.PROBES.items()}
 
 
+def _kept(where: Path, kind: str, name: str) -> Path:
+    """Returns where numbers of a rule are kept. kind: "rule", "later" or "folds"."""
+    return where / f"{kind}-{name.replace(' ', '-')}.npy"
+
+
 def _rule(where: Path, name: str) -> Path:
-    return where / f"rule-{name.replace(' ', '-')}.json"
-
-
-def _later(rule: Path) -> Path:
-    return rule.with_name(rule.name.replace("rule-", "later-", 1)).with_suffix(".npy")
-
-
-def _folds(where: Path, name: str) -> Path:
-    return where / f"folds-{name.replace(' ', '-')}.npy"
+    return _kept(where, "rule", name).with_suffix(".json")
 
 
 def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress, found: Duplicates) -> Iterator[Row]:
@@ -220,7 +216,7 @@ def _apart(task: Task, base: Task, where: Path, folders: Folders) -> tuple[np.nd
 
 def _cross_validated(task: Task, base: Task, folders: Folders, where: Path) -> Iterator[Row]:
     """Yields what each rule scores in five folds."""
-    kept = {name: _array(path) for name in shallow.PROBES if (path := _folds(where, name)).exists()}
+    kept = {name: _array(path) for name in shallow.PROBES if (path := _kept(where, "folds", name)).exists()}
     if kept and (found := pooled(task, base, folders)):
         yield from cross_validated(kept, floor(base, found.examples, found.examples), found.sets)
 
@@ -286,8 +282,8 @@ def _rules(task: Task, where: Path) -> Iterator[Scored]:
     for name in _probes(task):
         path = _rule(where, name)
         if path.exists():
-            later = _array(_later(path)) if _later(path).exists() else None
-            yield Scored(name, RULE, _validation(path), _array(path.with_suffix(".npy"))[None], later=later)
+            scores, later = _array(_kept(where, "rule", name))[None], _kept(where, "later", name)
+            yield Scored(name, RULE, _validation(path), scores, later=_array(later) if later.exists() else None)
 
 
 def _validation(path: Path) -> float:

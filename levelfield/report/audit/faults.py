@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from levelfield.report.audit.reading import ALIKE, Reading
 from levelfield.report.audit.terms import arm, plain, score_of
-from levelfield.report.links import marked
 from levelfield.spec import SPLITS
 
 BY = {"copies": "exactly or nearly", "groups": "exactly, nearly or by their group"}
@@ -78,7 +77,7 @@ def _unleaked(found: Reading) -> Iterator[str]:
         return
     arms = dict.fromkeys(filter(None, (found.reference, found.best_rule())))
     scores = (f"{arm(found, name)} scores {score_of(found, found.unleaked[name])}" for name in arms)
-    guessing = marked(plain(found, found.fresh.guessing), found.fresh.anchor)
+    guessing = found.fresh.led(plain(found, found.fresh.guessing))
     left = found.led(f"{found.fresh.tested:,} of {found.tested:,}", "in_train", "test", by)
     yield (
         f"On the {left} test examples that are not in train, {BY[by]}, {' and '.join(scores)}, where guessing scores "

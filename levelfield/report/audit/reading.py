@@ -63,6 +63,10 @@ class Guess(NamedTuple):
     tested: int = 0
     anchor: str = ""
 
+    def led(self, text: str) -> str:
+        """Returns a text about guessing, which leads to its row."""
+        return marked(text, self.anchor)
+
 
 class Window(NamedTuple):
     """The steps of the narrowest window that has a share of MOST, and the least and most that its interval leaves; inf

@@ -123,6 +123,7 @@ def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups:
     best = max(scores, key=lambda name: float(scores[name].mean()))
     gain = scores[best].astype(np.float64) - floor
     error = float(gain.std()) * math.sqrt(design_effect(gain - gain.mean(), groups) / len(gain))
+    # so rare an error is beyond what DRAWS test sets can tell
     sure = float(gain.mean()) > NormalDist().inv_cdf(1 - LEARNT / 2 / len(scores)) * error
     yield _row(best, "folds_learnt", float(sure), len(floor), f"{RULE}={best}") | Row(split="all")
 

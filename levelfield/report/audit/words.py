@@ -28,7 +28,6 @@ from levelfield.report.audit.reading import (
 )
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
 from levelfield.report.audit.terms import arm, guessing, known, plain, rule_words, score_of, steps_of
-from levelfield.report.links import marked
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -68,7 +67,7 @@ def _nothing(found: Reading) -> str:
         return (
             f"{said} In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above "
             f"guessing: {score_of(found, found.folds[found.surely])} where guessing scores "
-            f"{plain(found, found.folded.guessing)}."
+            f"{found.folded.led(plain(found, found.folded.guessing))}."
         )
     if found.fact("largest_class", "test") < COMMON:
         return said
@@ -277,7 +276,7 @@ def five_folds(found: Reading) -> str:
     if not found.folds:
         return ""
     used, whole = found.folded.tested, sum(found.fact("examples", split) for split in SPLITS)
-    examples = marked(f"{used:,.0f}", found.folded.anchor) + (f" of {whole:,.0f}" if used < whole else "")
+    examples = found.folded.led(f"{used:,.0f}") + (f" of {whole:,.0f}" if used < whole else "")
     return (
         f"Five folds: {examples} examples are divided into five parts that have no group and no input in common, and "
         "each part is scored by a rule that was fitted to three others and chosen on the fourth; shares are of the "
