@@ -229,7 +229,7 @@ def _config(mixer: Mixer, settings: dict[str, Any]) -> MixerConfig:
     if settings:
         inside = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         raise UserError(f"settings= is for a class: write them into the name, '{mixer.partition('(')[0]}({inside})'.")
-    return by_name.mixer(mixer, comparison.BASELINES)
+    return by_name.mixer(mixer, comparison.NAMED)
 
 
 def _renamed(function: str, choices: Choices | Places, known: Collection[str]) -> Choices:

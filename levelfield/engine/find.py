@@ -377,9 +377,9 @@ def _comparison(source: Source) -> Study:
     if source.study == REACH:
         from levelfield.presets import certified
 
-        options, mixer = source.options, by_name.mixer(source.mixer, certified.SHIPPED)
+        options, mixer = source.options, by_name.mixer(source.mixer, certified.NAMED)
         like = find_task(options.tasks[0]) if options.tasks else None
         return certified.beside(mixer, certified.asked(like, options.seeds, options.steps))
     from levelfield.presets import comparison
 
-    return comparison.compare(by_name.mixer(source.mixer, comparison.BASELINES), source.options)
+    return comparison.compare(by_name.mixer(source.mixer, comparison.NAMED), source.options)

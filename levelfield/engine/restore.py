@@ -162,7 +162,7 @@ def compared(study: str, described: Any) -> str:
                 known = bool(mixer.path)
             else:
                 mixer = restore(each)
-                name, known = mixer.label, by_name.mixer(mixer.label, comparison.BASELINES) == mixer
+                name, known = mixer.label, by_name.mixer(mixer.label, comparison.NAMED) == mixer
             if known and comparison.study_name(mixer) == study:
                 return name
     return ""

@@ -71,6 +71,8 @@ SHIPPED: tuple[MixerConfig, ...] = (
     GatedDeltaNet(heads=2),
     RGLRU(),
 )
+NAMED: tuple[MixerConfig, ...] = (*efforts.SMALL, *SHIPPED)
+"""What a name means here, where it does not mean the mixer's usual settings."""
 BESIDE: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL)
 KERNELS = (5, 9, 17)  # of two layers that together see 9, 17 and 33 steps, just more than ranges of 8, 16 and 32
 VALIDATE = 100  # steps between validations

@@ -45,6 +45,8 @@ from levelfield.spec.study import SHARES
 from levelfield.user.own_data import OwnData
 
 BASELINES: tuple[MixerConfig, ...] = (efforts.ATTENTION, efforts.S4_DIAGONAL, Conv(kernel=5, hidden=64))
+NAMED: tuple[MixerConfig, ...] = (*efforts.SMALL, *BASELINES)
+"""What a name means in a comparison, where it does not mean the mixer's usual settings."""
 PROTOCOLS = ("scratch", "spt_masked")
 LONGEST = 60  # letters of a model's name
 WIDTHS = 8  # baselines have a multiple of it as their width, where one is near
@@ -167,7 +169,7 @@ def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]
     the mixer itself is left out, and so are BASELINES of its name. Raises UserError for an unknown name.
     """
     own = own_name(mixer)
-    named = [by_name.mixer(name, BASELINES) for name in dict.fromkeys(options.baselines)]
+    named = [by_name.mixer(name, NAMED) for name in dict.fromkeys(options.baselines)]
     given = list(dict.fromkeys(each for each in named if each != mixer))
     if named and not given:
         raise UserError(f"The only baseline of {own} is {own} itself: name another one, or none for the usual ones.")

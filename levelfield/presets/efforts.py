@@ -10,6 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield.mixers.attention import Attention
+from levelfield.mixers.gated_deltanet import GatedDeltaNet
+from levelfield.mixers.hyena import Hyena
+from levelfield.mixers.log_linear_mamba2 import LogLinearMamba2
+from levelfield.mixers.mamba2 import Mamba2
+from levelfield.mixers.mamba3 import Mamba3
+from levelfield.mixers.rwkv6 import RWKV6
+from levelfield.mixers.rwkv7 import RWKV7
 from levelfield.mixers.s4 import S4
 from levelfield.objectives import default_objective
 from levelfield.presets import by_name
@@ -51,6 +58,18 @@ from levelfield.tasks.words import Words
 ATTENTION = Attention(heads=4, rotary="per_head")
 S4_DIAGONAL = S4(state=16, form="diagonal", init="lin")
 """Baselines of one size, which comparisons, the demo and the audit of tasks share."""
+
+SMALL: tuple[MixerConfig, ...] = (
+    Mamba2(head=16),
+    Mamba3(head=16),
+    LogLinearMamba2(head=16),
+    GatedDeltaNet(heads=2),
+    RWKV6(head=8),
+    RWKV7(head=8),
+    Hyena(hidden=16, features=5),
+)
+"""What the names of these mixers mean where models are small and widths are matched: heads that divide every multiple
+of 8 features, as those of their papers, mostly of 64 channels, do not, and kernels that take few parameters."""
 
 SPT_SHARE = 0.4
 """Share of the total budget for pretraining (amos2025 compares shares of 40 and 60 % at equal compute)."""

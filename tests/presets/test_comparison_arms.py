@@ -18,6 +18,7 @@ from levelfield.data.audit.view import View
 from levelfield.engine import plan
 from levelfield.engine.find import Source
 from levelfield.files import check_name
+from levelfield.mixers import NAMES
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.longformer import Longformer
@@ -306,3 +307,18 @@ def test_other_flops_are_another_comparison_whose_runs_are_judged_apart() -> Non
     assert shared[0] == shared[2] != shared[1]
     with pytest.raises(UserError, match="choose one of: steps, flops"):
         Options(equal="tokens")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mixer_that_ships_is_a_baseline_by_its_name_alone(name: str) -> None:
+    """Heads of 64 channels, as Mamba-2 and RWKV have in their papers, divide few widths that parameters ask for."""
+    beside = comparison.arms(by_name.mixer("gru"), Options(baselines=("conv", name)))
+    back = any("bidirectional" not in mixer.directions for mixer in beside.values())
+    if name not in beside or (back and "causal" not in beside[name].directions):
+        return
+    task, options = efforts.sized_task("recall", "minutes"), Options(baselines=("conv", name))
+    own, *others = comparison.models(by_name.mixer("attention"), "recall", "minutes", options, back)
+    for model in others:
+        assert 0.8 < trained(model, task) / trained(own, task) < 1.25, model.label
+    named = by_name.mixer(name, certified.NAMED)
+    assert certified.models((named,), "minutes", "causal" in named.directions)
