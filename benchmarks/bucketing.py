@@ -32,7 +32,7 @@ from levelfield.spec import Examples, Model, Run, Task
 from levelfield.studies.reach import study
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.text import Text
-from levelfield.train import part_loss
+from levelfield.train import part_losses
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
@@ -89,7 +89,7 @@ def epoch_time(net: Network, task: Task, split: SplitOnDevice, chosen: tuple[Ord
             batch, objective.model_input(batch, task.input, generator(0, step)), [1.0] * len(objective.parts)
         )
         for part in lengths_apart(whole, objective) if apart else [whole]:
-            part_loss(net, part, objective, task.input).backward()
+            part_losses(net, part, objective, task.input).sum().backward()
         real += int(batch.lengths.sum())
     return 1e6 * (time.process_time() - start) / real
 

@@ -29,7 +29,7 @@ from levelfield.tasks.image import Image
 from levelfield.tasks.induction import Induction
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.mqar import MQAR
-from levelfield.train import part_loss
+from levelfield.train import part_losses
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5
@@ -80,7 +80,7 @@ def case(name: str, task: Task, examples: Examples, model: Model, batch: int) ->
     def train(step: int) -> None:
         one = split.gather(order(0, step, batch=batch, count=len(split)))
         shown = objective.model_input(one, task.input, generator(0, step))
-        part_loss(net, BatchPart(one, shown), objective, task.input).backward()
+        part_losses(net, BatchPart(one, shown), objective, task.input).sum().backward()
 
     data, whole = least(gather), least(train)
     return {"case": name, "gather_ms": round(1e3 * data, 3), "step_ms": round(1e3 * whole, 1), "share": data / whole}

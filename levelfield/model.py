@@ -69,10 +69,10 @@ class Encoder(nn.Module):
 
 
 @table
-def sinusoids(length: int, width: int, device: torch.device, base: float = 10000.0) -> Tensor:
-    """Sinusoidal positions, (length, width): sin at even and cos at odd channels of position / base^(2i / width)."""
+def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
+    """Sinusoidal positions, (length, width): sin at even and cos at odd channels of position / 10000^(2i / width)."""
     pairs = (width + 1) // 2
-    rates = base ** (-2 * torch.arange(pairs, device=device, dtype=torch.float64) / width)
+    rates = 10000.0 ** (-2 * torch.arange(pairs, device=device, dtype=torch.float64) / width)
     angles = torch.arange(length, device=device, dtype=torch.float64)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :width].float()
 

@@ -28,7 +28,6 @@ from levelfield.spec.recipe import Recipe
 if TYPE_CHECKING:
     from levelfield.model import Network
 
-
 CUT = 0.2  # what a rate is multiplied by where training or validation has stopped improving
 
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
@@ -47,14 +46,14 @@ class Rank:
     size: int = 1
 
     def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
-        """Adds those of a part, and after the last one those of the other processes; returns the loss of the part."""
-        loss = part_loss(net, part, plan.objective, plan.input)
-        loss.backward()
-        return loss.detach()
+        """Adds those of a part, and after the last one those of the other processes; returns its `part_losses`."""
+        losses = part_losses(net, part, plan.objective, plan.input)
+        losses.sum().backward()
+        return losses.detach()
 
-    def total(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Returns the sum over all processes of a loss, and the gradients' norm, which all have, (2,)."""
-        return torch.stack([loss, norm.to(loss)])
+    def total(self, losses: Tensor, norm: Tensor) -> Tensor:
+        """Returns the sums over all processes of losses, (K,), and the gradients' norm, which all have: (K + 1,)."""
+        return torch.cat([losses, norm.to(losses).view(1)])
 
     def sound(self, net: Network) -> bool:
         """Returns whether `sound` holds of the network, in every process alike."""
@@ -115,12 +114,13 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Made:
-    """A step that the device was given, before its loss is known. values: (2,), the loss and the gradients' norm."""
+    """A step that the device was given, before its loss is known. values: the losses of K objectives and the gradients'
+    norm, (K + 1,); shares: what each of these losses counts, (K,)."""
 
     step: int
     values: Tensor
     sizes: Sizes
-    share: float
+    shares: Sequence[float]
     lr: float
     epoch: range
 
@@ -130,7 +130,7 @@ class Metrics:
     """What is known of one step of training after it."""
 
     step: int
-    loss: float  # the batch's mean, whatever it counts for in its epoch
+    loss: float  # the batch's mean, of all objectives, whatever these count for in their epoch
     lr: float
     score: float | None  # of the validation made after this step, if one was
 
@@ -161,7 +161,7 @@ def train(
         state.step += 1
         lengths = batch.lengths if batch.on_host is None else batch.on_host  # of the split would take a pass over it
         sizes = Sizes(len(batch.y), batch.computed(plan.by_length), int(lengths.sum()))
-        made.append(Made(state.step, values, sizes, share=shares[0] or 1.0, lr=lr, epoch=epoch))
+        made.append(Made(state.step, values, sizes, shares=shares, lr=lr, epoch=epoch))
         _update(state.optimizer, made, held=plan.fetch_every > 1)
         if state.step % plan.fetch_every and not _awaited(made[-1], plan):
             continue
@@ -170,7 +170,7 @@ def train(
 
 
 def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], seed: int) -> Tensor:
-    """Leaves the gradients of a batch, clipped, and returns its loss and their norm before that, (2,)."""
+    """Leaves the gradients of a batch, clipped, and returns its losses and their norm before that, as of `Made`."""
     net, optimizer = state.net, state.optimizer
     optimizer.zero_grad(set_to_none=True)
     own, rank = (plan.rank.number,) if plan.rank.size > 1 else (), plan.rank
@@ -178,7 +178,7 @@ def _gradients(state: State, plan: Plan, batch: Batch, shares: Sequence[float], 
     with seeded(seed, "dropout", state.step, *own, device=batch.raw.device):
         found = [rank.add_gradients(net, plan, part, last=part is parts[-1]) for part in parts]
     norm = _clipped(net, optimizer, plan.recipe, state.step)
-    return rank.total(torch.stack(found).sum(), norm)
+    return rank.total(torch.stack(found).sum(0), norm)
 
 
 def _update(optimizer: torch.optim.Optimizer, made: Sequence[Made], held: bool) -> None:
@@ -209,7 +209,8 @@ def _due(step: int, plan: Plan) -> bool:
 def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[[], float]) -> Iterator[Metrics]:
     """Fetches the losses of steps, draws the conclusions from each in turn, and yields their metrics."""
     fetched = torch.stack([each.values for each in made]).tolist()
-    for each, (value, size) in zip(made, fetched, strict=True):
+    for each, (*losses, size) in zip(made, fetched, strict=True):
+        value = sum(losses)
         state.examples += each.sizes.examples
         state.positions += each.sizes.positions
         state.tokens += each.sizes.tokens
@@ -220,13 +221,14 @@ def _fetched(state: State, plan: Plan, made: Sequence[Made], validate: Callable[
         elif due:
             score = validate()
             _select(state, score, plan)
-        yield Metrics(each.step, value / each.share, each.lr, score)
+        means = (loss / (share or 1.0) for loss, share in zip(losses, each.shares, strict=True))
+        yield Metrics(each.step, sum(means), each.lr, score)
         if state.stopped:
             return
 
 
 def parts_of(batch: Batch, plan: Plan, generator: Generator, shares: Sequence[float]) -> list[BatchPart]:
-    """Returns this process's parts of a batch, the sum of whose `part_loss` over all processes is the loss.
+    """Returns this process's parts of a batch, the sum of whose `part_losses` over all processes is the loss.
 
     All processes together have `plan.accumulate` times their number. The parts have as nearly equal numbers of examples
     as can be, and see what the whole batch would see of them: the same steps are hidden, whatever the number of parts.
@@ -255,14 +257,13 @@ def _split(whole: BatchPart, plan: Plan) -> list[BatchPart]:
     return parts or [BatchPart(batch.part(one), shown.part(batch.sequences(one)), [0.0] * len(shares))]
 
 
-def part_loss(net: Network, part: BatchPart, objective: Trainable, spec: Input) -> Tensor:
-    """The loss, a scalar, of a part of a batch: its share of the mean over the whole."""
-    hidden_states = net.hidden_states(part.shown.x, part.batch.mask, part.shown.masked)
-    losses = []
-    for head, weight, count in zip(objective.parts, objective.weights, part.counts or repeat(1.0), strict=False):
-        outputs = net.head(head.key, hidden_states, part.batch.mask)
-        losses.append(weight * count * head.loss(outputs, part.batch, part.shown, spec))
-    return torch.stack(losses).sum()
+def part_losses(net: Network, part: BatchPart, objective: Trainable, spec: Input) -> Tensor:
+    """The weighted losses of K objectives on a part of a batch, (K,): its shares of the means over the whole."""
+    batch, shown, counts = part
+    states = net.hidden_states(shown.x, batch.mask, shown.masked)
+    heads = [each.loss(net.head(each.key, states, batch.mask), batch, shown, spec) for each in objective.parts]
+    factors = zip(objective.weights, counts or repeat(1.0), heads, strict=False)
+    return torch.stack([weight * count * loss for weight, count, loss in factors])
 
 
 def kept(state: State, rank: Rank) -> dict[str, Tensor]:
@@ -319,8 +320,7 @@ def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, ste
     squares = [(torch.view_as_real(mean) if mean.is_complex() else mean).sum() for mean in means]
     if recipe.clip is not None and squares:
         usual = (torch.stack(squares).sum() / (1 - recipe.betas[1] ** step)).sqrt()
-        bound = (UNUSUAL * usual).clamp(min=recipe.clip)
-        factor = (bound / (norm + 1e-6)).clamp(max=1.0)
+        factor = ((UNUSUAL * usual).clamp(min=recipe.clip) / (norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor)
     return norm

@@ -31,7 +31,7 @@ from levelfield.runs import store
 from levelfield.runs.numerics import check_device, computing
 from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
 from levelfield.tasks.recall import Recall
-from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_loss, parts_of, train
+from levelfield.train import Metrics, Plan, Rank, State, make_optimizer, part_losses, parts_of, train
 from levelfield.user.mixer import user_mixer
 
 CPU = torch.device("cpu")
@@ -137,7 +137,7 @@ def test_a_split_batch_has_the_loss_and_gradients_of_the_whole(
         of_rank = dataclasses.replace(plan, rank=Rank(rank, nproc))
         for part in parts_of(batch, of_rank, generator(0, "mask"), shares):
             assert not by_length or part.batch.mask is None or part.counts == [0.0] * len(shares)
-            loss = part_loss(net, part, objective, TASK.input)
+            loss = part_losses(net, part, objective, TASK.input).sum()
             loss.backward()
             losses.append(loss.detach())
     assert len(losses) >= (len(batch.lengths.unique()) if by_length else min(parts * nproc, 7))

@@ -30,7 +30,7 @@ from levelfield.spec import (
     Tokens,
     no_progress,
 )
-from levelfield.train import part_loss
+from levelfield.train import part_losses
 
 
 @dataclass(frozen=True)
@@ -191,4 +191,5 @@ def training_loss(
     net: Network, batch: Batch, objective: Trainable, spec: Input, generator: Generator, shares: Sequence[float] = ()
 ) -> Tensor:
     """Returns the scalar that training minimises for a whole batch. shares: as of `Batches.share`; all 1 if empty."""
-    return part_loss(net, BatchPart(batch, objective.model_input(batch, spec, generator), shares), objective, spec)
+    part = BatchPart(batch, objective.model_input(batch, spec, generator), shares)
+    return part_losses(net, part, objective, spec).sum()

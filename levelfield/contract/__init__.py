@@ -81,7 +81,7 @@ def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
             yield f"{config.label} has no weights to train: {rules.UNTRAINED}"
 
 
-def looks_ahead(config: MixerConfig, width: int, length: int = SHORT) -> bool:
+def looks_ahead(config: MixerConfig, width: int) -> bool:
     """Tells whether the layer, built for both directions, sees any later step.
 
     A module that ignores `causal` has one direction, whichever is asked for, and this tells which. It is asked with
@@ -89,7 +89,7 @@ def looks_ahead(config: MixerConfig, width: int, length: int = SHORT) -> bool:
     Outputs that are not finite show nothing: the contract's rule on finite outputs says what is wrong with them. Raises
     UserError for a layer that cannot be built or called, or whose weights have no size before its first call.
     """
-    length = min(length, config.max_length or length)
+    length = min(SHORT, config.max_length or SHORT)
     with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
         noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
         rules.sizes_known(noisy, config.label)

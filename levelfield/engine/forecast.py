@@ -34,7 +34,7 @@ from levelfield.report.tables import duration, figures, si
 from levelfield.rng import generator
 from levelfield.run import build_net, pick_device
 from levelfield.spec import Model, Protocol, Run, Task
-from levelfield.train import part_loss
+from levelfield.train import part_losses
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
 WORK = 2e9  # parameters times steps of sequence of the passes that are timed, of all models together at most
@@ -159,7 +159,7 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
             kept.clear()
             shown = objective.model_input(batch, run.task.input, generator(0, "forecast"))
-            loss = part_loss(net, BatchPart(batch, shown), objective, run.task.input)
+            loss = part_losses(net, BatchPart(batch, shown), objective, run.task.input).sum()
         loss.backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)

@@ -56,7 +56,7 @@ class Extrapolation(Probe):
 
 def row_of_rule(row: Row, value: float) -> Row:
     """Returns the row at the same location of the rule that always answers the commonest training label."""
-    rule = Row(model="label_prior", protocol="none", value=value)
+    rule = Row(model="label_prior", protocol="none", value=value, status="ok")  # whatever the model's outputs are
     own = row.copy()
     own.pop("stderr", None)
     return own | rule

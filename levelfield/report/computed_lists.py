@@ -73,5 +73,5 @@ def _title(terms: Terms, index: RowIndex) -> str:
     return f"{tasks.pop()}: {said}" if len(tasks) == 1 else said
 
 
-def _signed(value: float, digits: int = 4) -> str:
-    return f"{value:+z.{digits}f}".replace("-", "−")
+def _signed(value: float) -> str:
+    return f"{value:+z.4f}".replace("-", "−")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, distributed, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
@@ -20,18 +19,18 @@ from levelfield.model import Network
 from levelfield.objectives import Trainable
 from levelfield.objectives.base import BatchPart
 from levelfield.spec import Input
-from levelfield.train import Plan, Rank, part_loss, sound
+from levelfield.train import Plan, Rank, part_losses, sound
 
 
 class Loss(nn.Module):
-    """The loss of a part of a batch as a module, since torch's wrappers act where a module's `forward` is called."""
+    """The losses of a part of a batch as a module, since torch's wrappers act where a module's `forward` is called."""
 
     def __init__(self, net: Network, objective: Trainable, spec: Input) -> None:
         super().__init__()
         self.net, self.objective, self.spec = net, objective, spec
 
     def forward(self, part: BatchPart) -> Tensor:
-        return part_loss(self.net, part, self.objective, self.spec)
+        return part_losses(self.net, part, self.objective, self.spec)
 
 
 def alike(net: Network) -> Network:
@@ -41,9 +40,9 @@ def alike(net: Network) -> Network:
     return net
 
 
-def added(loss: Tensor) -> Tensor:
-    """Returns the sum over all processes of a scalar."""
-    whole = loss.clone()
+def added(own: Tensor) -> Tensor:
+    """Returns the sum over all processes of a tensor of one shape in all."""
+    whole = own.clone()
     distributed.all_reduce(whole)
     return whole
 
@@ -71,12 +70,12 @@ class DataParallel(Rank):
     def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
         assert self.shared is not None
         with nullcontext() if last else self.shared.no_sync():
-            loss = self.shared(part)
-            loss.backward()
-        return loss.detach()
+            losses = self.shared(part)
+            losses.sum().backward()
+        return losses.detach()
 
-    def total(self, loss: Tensor, norm: Tensor) -> Tensor:
-        return torch.stack([whole := added(loss), norm.to(whole)])
+    def total(self, losses: Tensor, norm: Tensor) -> Tensor:
+        return super().total(added(losses), norm)
 
     def sound(self, net: Network) -> bool:
         return sound(net.parameters(), alike(net).buffers())

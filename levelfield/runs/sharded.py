@@ -57,13 +57,13 @@ class Sharded(Rank):
     def add_gradients(self, net: Network, plan: Plan, part: BatchPart, last: bool) -> Tensor:
         """Adds those of a part. They are added up over all processes after every part, for shares take less memory."""
         assert self.loss is not None
-        loss = self.loss(part)
-        loss.backward()
-        return loss.detach()
+        losses = self.loss(part)
+        losses.sum().backward()
+        return losses.detach()
 
-    def total(self, loss: Tensor, norm: Tensor) -> Tensor:
+    def total(self, losses: Tensor, norm: Tensor) -> Tensor:
         assert isinstance(norm, DTensor)
-        return torch.stack([both := added(loss), norm.full_tensor().to(both)])
+        return super().total(added(losses), norm.full_tensor())
 
     def sound(self, net: Network) -> bool:
         own = sound((_own(parameter) for parameter in net.parameters()), alike(net).buffers())

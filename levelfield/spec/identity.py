@@ -19,7 +19,6 @@ from typing import Any
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
 _marked = cache(lambda kind: tuple(f for f in _fields(kind) if f.metadata))
 
-
 HEAD = ("kind", "version", "module", "release")
 """What a description says of the class of a value, beside its fields."""
 

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol, recipe
+from tiny import MODEL, FirstSymbol, recipe, training_loss
 
 from levelfield import protocols
 from levelfield import train as training
 from levelfield.data.batches import Batch, Buckets, ModelInput, Shuffled, SplitOnDevice
 from levelfield.files import read_json
 from levelfield.model import Network
-from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, Trainable, heads
+from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, Sum, Trainable, heads
+from levelfield.rng import generator
 from levelfield.run import execute
 from levelfield.spec import Duration, Examples, Progress, Recipe, Run, SplitName, Tokens, no_progress
 from levelfield.tasks.text import Text
@@ -85,6 +86,21 @@ def test_a_step_may_have_nothing_to_predict():
         int(examples.lengths[buckets.order(s)].max()): buckets.share(s, units, units.sum()) for s in buckets.epoch(0)
     }
     assert shares[1] == 0 and shares[9] > 1
+
+
+def test_the_logged_loss_is_the_mean_of_every_objective():
+    """A batch of long sequences counts few examples, but as many steps as any: each objective by its own share."""
+    objective = Sum((Classify(), Masked(ratio=0.3)), by=(1.0, 2.0))
+    task, split = FirstSymbol(), SplitOnDevice(drawn(), CPU)
+    net = Network(MODEL, task.input, heads(objective, task), mask_flag=False, seed=0)
+    still = dataclasses.replace(STEADY, lr=1e-12, batch=8)
+    state, buckets = State(net, make_optimizer(net, still, {})), Buckets(0, split.examples, 8)
+    plan = Plan(objective, still, task.input, steps=9, warmup=0, validate_every=9)
+    for metrics in train(state, plan, split, 0, lambda: 0.0):
+        batch, draws = split.gather(buckets.order(metrics.step - 1)), generator(0, "mask", metrics.step - 1)
+        with torch.no_grad():
+            mean = float(training_loss(net, batch, objective, task.input, draws))
+        assert metrics.loss == pytest.approx(mean, rel=1e-5)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ from levelfield.spec import Duration, Model, Numerics, Recipe, Row, Run, UserErr
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.reach import Reach
 from levelfield.tasks.text import Text
-from levelfield.train import part_loss
+from levelfield.train import part_losses
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -127,7 +127,7 @@ def test_what_a_first_pass_loads_is_not_taken_for_the_cost_of_the_others(monkeyp
         passes: list[float] = []
         monkeypatch.setattr(forecast.time, "perf_counter", lambda: sum(passes))
         monkeypatch.setattr(
-            forecast, "part_loss", lambda *given: passes.append(1.0 if passes else first) or part_loss(*given)
+            forecast, "part_losses", lambda *given: passes.append(1.0 if passes else first) or part_losses(*given)
         )
         return one_pass(run).seconds
 

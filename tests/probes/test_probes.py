@@ -208,12 +208,21 @@ def test_effective_context_takes_one_forward_pass_for_all_steps_of_a_sequence(mo
     assert len(passes) == 1 and all(torch.equal(*each) for each in zip(together, alone, strict=True))
 
 
-def test_effective_context_of_a_network_that_diverged_is_absent():
+def diverged() -> Network:
     net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(float("nan"))
-    assert measure("effective_context", MODEL, net) == []
+    return net
+
+
+def test_effective_context_of_a_network_that_diverged_is_absent():
+    assert measure("effective_context", MODEL, diverged()) == []
+
+
+def test_a_rule_has_not_diverged_where_the_network_has():
+    rows = measure("extrapolation", MODEL, diverged())
+    assert [row.get("status") for row in rows] == ["diverged", "ok"] * 3
 
 
 def test_kernel_energy_by_lag():

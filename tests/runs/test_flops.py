@@ -32,7 +32,7 @@ from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.runs.phases import in_steps
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numerics
-from levelfield.train import Plan, part_loss, parts_of
+from levelfield.train import Plan, part_losses, parts_of
 from levelfield.user.mixer import user_mixer
 
 CONFIGS = [c for mixer in classes() for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
@@ -269,7 +269,7 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
         parts = parts_of(batch, plan, Generator(), [1.0])
         with Operations() as counted:
             for part in parts:
-                part_loss(net.train(), part, Classify(), FirstSymbol().input).backward()
+                part_losses(net.train(), part, Classify(), FirstSymbol().input).sum().backward()
         net.zero_grad(set_to_none=True)
         dispatched, seen = dispatched + counted.total, seen + len(batch.y)
         own = [cost(net, int(n), Classify(), FirstSymbol(), True) for n in batch.lengths]

@@ -162,7 +162,7 @@ def gradients_of(group: Group, models: Sequence[Model]) -> list[Arrays]:
         parts = parts_of(batch, plan, generator(0, "mask"), [1.0, 1.0])
         losses = [plan.rank.add_gradients(state.net, plan, part, last=part is parts[-1]) for part in parts]
         grads = {name: p.grad for name, p in state.net.named_parameters() if p.grad is not None}
-        total = plan.rank.total(torch.stack(losses).sum(), nn.utils.get_total_norm(list(grads.values())))
+        total = plan.rank.total(torch.stack(losses).sum(0), nn.utils.get_total_norm(list(grads.values())))
         found.append(arrays(group, grads | {"total": total}))
     return found
 
@@ -183,7 +183,8 @@ def agree(models: Sequence[Model]) -> None:
         loss.backward()
         wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
         norm = nn.utils.get_total_norm(list(wanted.values()))
-        assert own["total"] == pytest.approx([loss.item(), norm.item()], rel=50 * EPS)
+        *losses, total = own["total"]
+        assert [sum(losses), total] == pytest.approx([loss.item(), norm.item()], rel=50 * EPS)
         for name, gradient in wanted.items():
             scale = max(float(gradient.abs().max()), 1e-3 * float(norm))  # some gradients are zero but for rounding
             worst = float(abs(own[name] - gradient.numpy()).max())

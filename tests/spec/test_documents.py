@@ -32,7 +32,7 @@ from levelfield.run import execute, load_net
 from levelfield.runs import checkpoint, journal, store
 from levelfield.runs.flops import cost
 from levelfield.spec import Block, Examples, MixerConfig, Model, Probe, Run, Task, Tokens, UserError, derive_seed
-from levelfield.train import Plan, part_loss, parts_of
+from levelfield.train import Plan, part_losses, parts_of
 
 CPU = torch.device("cpu")
 TASK = SameSymbol()
@@ -181,7 +181,7 @@ def test_pairs_of_each_length_have_the_gradients_of_the_whole_batch(objective: T
     parts = parts_of(batch, plan, generator(3, "loss"), [1.0])
     assert [tuple(part.batch.raw.shape) for part in parts] == [(2, 5), (2, 8), (2, 9), (4, 12)]
     for part in parts:
-        part_loss(net, part, objective, TASK.input).backward()
+        part_losses(net, part, objective, TASK.input).sum().backward()
     for parameter, grad in zip(net.parameters(), wanted, strict=True):
         if grad is not None:
             torch.testing.assert_close(parameter.grad, grad, rtol=1e-5, atol=1e-8)

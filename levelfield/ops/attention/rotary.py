@@ -65,14 +65,14 @@ def rotate(
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
 
 
-def rotary_bias(first: Tensor, second: Tensor, length: int, base: float = 10000.0) -> Tensor:
+def rotary_bias(first: Tensor, second: Tensor, length: int) -> Tensor:
     """A bias for every distance: `first`, rotated for step i, times `second`, rotated for step j (ma2023, appendix).
 
     first, second: (dim,), whose channels c and c + dim / 2 are pairs. The result is (2 length - 1,), for the distances
     j - i from -(length - 1) to length - 1: Re sum_c (first second*)_c exp(i theta_c (i - j)) depends only on j - i.
     """
     dim, device = first.shape[0], first.device
-    angles = _Angles(dim, heads=1, base=base, half=False, turned=dim)
+    angles = _Angles(dim, heads=1, base=10000.0, half=False, turned=dim)
     turns = _table(_rounded(length), angles, device, first.dtype)[:length]
     a, b = (torch.complex(*part.chunk(2)) for part in (first, second))
     product = a * b.conj()
