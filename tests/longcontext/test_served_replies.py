@@ -103,6 +103,8 @@ CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments
         ({"content": [{"type": "reasoning", "reasoning": "Hm."}, " 7", {"type": "image_url"}, 5]}, " 7", "Hm."),
         ({"content": [{"type": ["text"], "text": " 7"}, {"type": {}}]}, " 7", ""),
         ({"content": [THOUGHT], "reasoning_content": "Well."}, "", "Well."),
+        ({"content": " 7", "reasoning": {"text": "Hm."}}, " 7", "Hm."),
+        ({"content": " 7", "reasoning_content": ["H", "m."]}, " 7", "Hm."),
         ({"content": None, "tool_calls": [CALL]}, "", ""),
         ({"content": None, "refusal": "I cannot."}, "I cannot.", ""),
     ],
@@ -269,6 +271,9 @@ def test_half_a_character_in_a_reply_is_replaced(server: ModelServer, tmp_path: 
         assert [(p.text, p.finish) for p in found] == [(" \ufffd 12 \U0001f600", "st\ufffdop")] * 2
         asking.evaluate(served, [evaluation], tmp_path)
     assert len(server.asked) == 2
+    server.reply = Raw(b'{"choices": [{"text": " 12 \xf0\x9f"}]}')
+    with client(server) as this:
+        assert this.answer("completions", BODY).text == " 12 \ufffd"
     message = {"content": "a", "reasoning_content": json.loads('"\\udfff"')}
     assert read({"choices": [{"message": message}]}).reasoning == "\ufffd"
 
