@@ -365,8 +365,8 @@ def remedy(where: Path) -> str:
 
 
 def _lines(path: Path, text: str, advice: str = "") -> list[Any]:
-    lines = text.split("\n")  # and not at U+2028 or U+0085, which other programs write into strings of JSON
-    return [_parsed(path, line, advice) for line in lines if line]
+    lines = text.removeprefix("\ufeff").split("\n")  # not at U+2028 or U+0085, which others write into strings of JSON
+    return [_parsed(path, line, advice) for line in lines if line.strip()]
 
 
 def _parsed(path: Path, text: str, advice: str = "", made: Callable[[dict[str, Any]], Any] | None = None) -> Any:

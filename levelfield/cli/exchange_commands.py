@@ -20,6 +20,7 @@ from levelfield.cli.streams import Say, say_all, several
 from levelfield.files import check_name, disk_errors, read_json
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
 from levelfield.longcontext.answers import Answers, leave_out
+from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.reserved import reserved
 from levelfield.longcontext.served.asking import note_ways
 from levelfield.longcontext.served.lengths import tokenizer_here
@@ -95,7 +96,8 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     label = Checkpoint("", model).folder + SUFFIX
     check_name("model", label)
     paths = [file for inside in given.values() for file in inside]
-    found = imported.read_all(paths, length)
+    twice: list[Prediction] = []
+    found = imported.read_all(paths, length, twice.append)
     failed = imported.failed(paths, found)
     folder = output.runs_dir / "ruler" / label
     with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
@@ -108,6 +110,8 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             answers.append(each)
         answers.sync()
         leave_out(folder, [failed], failed.left)
+    if twice:
+        say(f"{several(len(twice), 'answer')} of these files gave way to a later one to the same question.")
     if replaced:
         say(f"{several(replaced, 'answer')} took the place of an earlier one to the same question.")
     if beside:

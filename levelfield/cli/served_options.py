@@ -26,9 +26,12 @@ OURS = {
     "prompt": "levelfield writes the prompts, and --ask and --template say how",
     "messages": "levelfield writes the messages, and --ask chat and --system say how",
     "stream": "answers are read whole, none as a stream",
+    "n": "each question has one answer, and costs are of one",
     **dict.fromkeys(WRITTEN, "each task has its own, with --thinking added, in the field that --budget-field names"),
 }
 """Fields of requests that --more cannot have, and why."""
+USUAL = {"stream": False, "n": 1}
+"""What two of them may say, which is so anyway."""
 CHOSEN = {
     "temperature": "give --temperature",
     "continue_final_message": "choose --ask chat-prefix",
@@ -73,7 +76,7 @@ def _check_more(more: str) -> None:
     except ValueError:
         raise UserError(f"--more {shown} has NaN or Infinity, which JSON does not have: give a number, or null.")
     for name, why in OURS.items():
-        if name in fields and not (name == "stream" and fields[name] is False):
+        if name in fields and not (name in USUAL and fields[name] == USUAL[name]):
             raise UserError(f"--more cannot set '{name}', {why}: leave it out.")
     for name, instead in CHOSEN.items():
         if fields.get(name) is not None:

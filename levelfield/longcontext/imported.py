@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +62,13 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.absolute().rglob("*") if path.is_file() and any(map(path.match, IN_FOLDERS)))
 
 
-def read_all(paths: Sequence[Path], length: int | None = None) -> list[Prediction]:
-    """Reads files of answers, as `read` does. Raises UserError where one would take the place of another."""
+def read_all(
+    paths: Sequence[Path], length: int | None = None, on_replaced: Callable[[Prediction], object] = lambda one: None
+) -> list[Prediction]:
+    """Reads files of answers, as `read` does. Raises UserError where one would take the place of another.
+
+    on_replaced: is told of an answer that another one in its file or its folder replaces, which comes later.
+    """
     found: dict[tuple[object, ...], tuple[Prediction, Path]] = {}
     for path in paths:
         for one in read(path, length):
@@ -77,6 +82,8 @@ def read_all(paths: Sequence[Path], length: int | None = None) -> list[Predictio
                     f"{files} {what} as number {one.index} of {one.task} at {one.length}: import them one by one, "
                     "each with a --model name of its own."
                 )
+            if other.text != one.text:
+                on_replaced(other)
             found[one.place] = one, path
     return [one for one, _ in found.values()]
 
@@ -133,6 +140,8 @@ def _read(path: Path, length: int | None) -> Iterator[Prediction]:
         yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
     elif path.suffix == ".parquet":
         yield from (_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path))
+    elif path.suffix == ".gz":
+        raise UserError(f"{path} is compressed: unpack it first, with `gunzip`.")
     else:
         records = read_rows(path, "let the evaluator write it again, or copy it again")
         if not records:
@@ -202,6 +211,8 @@ def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | 
     if not (found := LM_EVAL.search(path.name)):
         raise UserError(f"{path} does not say its task: call it as lm-eval did, samples_TASK_DATE.jsonl.")
     doc = {"max_length": length, "index": record["doc_id"], **record["doc"]}
+    if doc["max_length"] is None:
+        raise UserError(f"{path} does not say how long its prompts are: add --length, such as --length 4096.")
     return _theirs(source, RENAMED.get(found[1], found[1]), doc["max_length"], doc, text=text)
 
 

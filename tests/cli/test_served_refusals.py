@@ -52,6 +52,7 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(
         (("--more", '{"prompt": "Hi"}'), "cannot set 'prompt', levelfield writes the prompts"),
         (("--more", '{"messages": null}'), "cannot set 'messages', levelfield writes the messages"),
         (("--more", '{"stream": true}'), "cannot set 'stream', answers are read whole"),
+        (("--more", '{"n": 2}'), "cannot set 'n', each question has one answer"),
         (("--more", '{"max_tokens": null}'), "cannot set 'max_tokens', each task has its own, with --thinking added"),
         (("--more", '{"max_completion_tokens": 128}'), "in the field that --budget-field names: leave it out."),
         (("--more", '{"temperature": 1}'), "has an option of its own: give --temperature"),
@@ -79,7 +80,7 @@ def test_what_no_request_can_have_is_refused(
 
 
 def test_what_an_option_sets_can_be_left_out_of_requests(server: ModelServer) -> None:
-    ruler(server, "--model", "toy", "--more", '{"temperature": null, "stream": false}')
+    ruler(server, "--model", "toy", "--more", '{"temperature": null, "stream": false, "n": 1}')
     assert [("temperature" in body, body["stream"]) for body in server.asked] == [(False, False)] * 2
 
 

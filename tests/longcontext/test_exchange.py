@@ -123,6 +123,11 @@ def test_logs_of_lm_evals_own_tasks_are_read(tmp_path: Path, name: str, task: An
         ("vt.jsonl", '{"a": 1}\nnot JSON', "let the evaluator write it again, or copy it again"),
         ("vt.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "add --length"),
         ("samples_vt.jsonl", '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}', "does not say its task"),
+        (
+            "samples_vt_2026-11-22T21-30-02.1.jsonl",
+            '{"doc_id": 0, "doc": {"outputs": ["x"]}, "resps": [["x"]]}',
+            "add --length",
+        ),
         ("4096/pred/nothing.jsonl", '{"index": 0, "pred": "x", "outputs": ["x"]}', "called by no task of RULER"),
     ],
 )

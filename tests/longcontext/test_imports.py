@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,36 @@ def test_the_answers_of_two_models_in_one_folder_are_refused(tmp_path: Path) -> 
         imported.read_all(imported.files_in(tmp_path))
     of_ruler(tmp_path / "b", {"pred": " 7"})
     assert len(imported.read_all(imported.files_in(tmp_path))) == 1
+
+
+def test_two_answers_of_one_file_to_the_same_question_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where two logs were joined. Two filters of lm-eval log one answer twice, which is none of these."""
+    monkeypatch.chdir(tmp_path)
+    log = of_lm_eval(tmp_path, exported_doc(tmp_path))
+    line = log.read_text()
+    for more, said in ((line, False), (line.replace("x 7", "x 8"), True)):
+        log.write_text(line + more)
+        app.main(["import", str(log), "--model", f"m{said}"])
+        (found,) = predictions(Path(f"runs/ruler/m{said}-imported"))
+        shown = capsys.readouterr().out
+        assert found.text == ("x 8" if said else "x 7")
+        assert ("1 answer of these files gave way to a later one" in shown) == said
+
+
+def test_a_mark_of_the_byte_order_and_blank_lines_are_no_damage(tmp_path: Path) -> None:
+    path = of_ruler(tmp_path, {})
+    (one,) = imported.read(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"  \r\n")
+    assert imported.read(path) == [one]
+
+
+def test_a_compressed_file_is_told_so(tmp_path: Path) -> None:
+    path = of_ruler(tmp_path, {}).with_suffix(".jsonl.gz")
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(UserError, match="is compressed: unpack it first"):
+        imported.read(path)
 
 
 def test_a_prediction_file_that_does_not_say_all_is_told_the_fix_alone(

@@ -267,7 +267,10 @@ def test_a_server_that_loads_its_model_is_waited_for(server: ModelServer, word: 
     assert isinstance(tokenizer_for(None, "toy", served(server).client), ServerTokenizer)
 
 
-def test_without_a_tokenize_endpoint_there_is_an_approximation(server: ModelServer) -> None:
+@pytest.mark.parametrize("ids", [[], [-1], [True], [1 << 31]])
+def test_without_a_tokenize_endpoint_there_is_an_approximation(server: ModelServer, ids: list[int]) -> None:
+    """What gives numbers that can be no ids is none."""
+    server.tokenize = (lambda text: ids) if ids else None
     client = served(server).client
     assert isinstance(tokenizer_for(None, "toy", client), Approximate)
     with pytest.raises(UserError, match="no tokenize endpoint"):

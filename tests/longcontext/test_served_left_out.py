@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from fixtures_model_server import ModelServer
+from fixtures_model_server import ModelServer, Raw
 from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
@@ -18,6 +18,7 @@ from levelfield.longcontext.answers import left_out, score, stored, with_withhel
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
+from levelfield.longcontext.served.client import Refusal
 from levelfield.longcontext.served.lengths import Approximate
 from levelfield.longcontext.served.way import By, Way
 from levelfield.report.longcontext import asked
@@ -67,6 +68,18 @@ def test_a_server_that_refuses_everything_from_some_time_on_is_left(server: Mode
         ask(served(server), tmp_path, at_once=1)
     assert len(stored(tmp_path)) == len(set(server.answered)) >= 10
     assert len(server.asked) <= 10 + 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(413, ""), (413, "<html><h1>413 Request Entity Too Large</h1></html>"), (400, "Payload Too Large")],
+)
+def test_a_request_that_is_too_large_is_a_prompt_that_is_too_long(server: ModelServer, status: int, said: str) -> None:
+    """So a gateway's limit costs three questions of a task and length, and shorter ones mend it."""
+    server.reply = Raw(said.encode(), status)
+    with served(server).client as client, pytest.raises(Refusal, match="give shorter --lengths") as refused:
+        client.answer("completions", {"model": "toy", "prompt": "x"})
+    assert refused.value.too_long
 
 
 @pytest.mark.parametrize("text", ["", " 12", None])

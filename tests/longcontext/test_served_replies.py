@@ -103,6 +103,8 @@ CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments
         ({"content": [{"type": "reasoning", "reasoning": "Hm."}, " 7", {"type": "image_url"}, 5]}, " 7", "Hm."),
         ({"content": [{"type": ["text"], "text": " 7"}, {"type": {}}]}, " 7", ""),
         ({"content": [THOUGHT], "reasoning_content": "Well."}, "", "Well."),
+        ({"content": " 7", "reasoning": {"text": "Hm."}}, " 7", "Hm."),
+        ({"content": " 7", "reasoning_content": ["H", "m."]}, " 7", "Hm."),
         ({"content": None, "tool_calls": [CALL]}, "", ""),
         ({"content": None, "refusal": "I cannot."}, "I cannot.", ""),
     ],
@@ -153,6 +155,7 @@ def test_a_long_wait_is_told_once(server: ModelServer, monkeypatch: pytest.Monke
         (500, "This model's maximum context length is 4096 tokens.", 1),
         (503, "prompt is too long", 1),
         (501, "no such method", 1),
+        (429, "Request too large for x on tokens per min (TPM): Limit 30000, Requested 40000.", 1),
         (500, "context deadline exceeded", 3),
         (503, "The input took too long", 3),
         (429, "Limit of 20 requests and a maximum of 1000 tokens a minute", 3),
@@ -164,7 +167,7 @@ def test_a_context_that_is_exceeded_is_no_outage(server: ModelServer, status: in
     for reply in (Raw(json.dumps({"error": said}).encode(), status), Raw(_inside(said, status))):
         server.reply = reply
         server.asked.clear()
-        with client(server) as this, pytest.raises(kind, match=r"context|too long|such|tokens"):
+        with client(server) as this, pytest.raises(kind, match=r"context|too l|such|tokens"):
             this.answer("completions", BODY)
         assert len(server.asked) == tries
 
@@ -268,6 +271,9 @@ def test_half_a_character_in_a_reply_is_replaced(server: ModelServer, tmp_path: 
         assert [(p.text, p.finish) for p in found] == [(" \ufffd 12 \U0001f600", "st\ufffdop")] * 2
         asking.evaluate(served, [evaluation], tmp_path)
     assert len(server.asked) == 2
+    server.reply = Raw(b'{"choices": [{"text": " 12 \xf0\x9f"}]}')
+    with client(server) as this:
+        assert this.answer("completions", BODY).text == " 12 \ufffd"
     message = {"content": "a", "reasoning_content": json.loads('"\\udfff"')}
     assert read({"choices": [{"message": message}]}).reasoning == "\ufffd"
 

@@ -11,6 +11,7 @@ key goes into the header of requests and nowhere else.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -287,7 +288,7 @@ class Client:
         if found.status_code != 200:
             raise UserError(refusal(self.address.url, found, self.key))
         try:
-            return found.json()
+            return _json(found)
         except (ValueError, RecursionError):
             if why := no_answer(self.address.url, found, self.key):
                 if not self.works:
@@ -322,6 +323,14 @@ def _library() -> Any:
     except ImportError as error:
         raise UserError("Asking a server needs the package httpx2: pip install 'levelfield[serve]'.") from error
     return httpx2
+
+
+def _json(found: Any) -> Any:
+    """Reads the JSON of a reply. Bytes that are no character, as of one that is cut in two, are replaced."""
+    try:
+        return found.json()
+    except UnicodeDecodeError:
+        return json.loads(found.content.decode(errors="replace"))
 
 
 def _named(found: Any) -> Listed:

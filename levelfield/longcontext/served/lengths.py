@@ -23,6 +23,7 @@ from levelfield.tokenizer import Bytes, SlowTokenizer, Tokenizer, find_bos_ids
 
 APPROXIMATE = "approximate"
 SERVER = "server"
+MOST_ID = (1 << 31) - 1  # as ids of prompts are stored
 SHORT = 64  # characters of texts whose ids are kept
 PIECES = re.compile(r" ?[^\W\d_]{1,6}|[^\W\d_]{1,6}| ?\d{1,2}| ?[^\s\w]| ?_|\s+(?!\S)|\s+")
 
@@ -96,7 +97,7 @@ class ServerTokenizer(SlowTokenizer):
                 f"the model's own --tokenizer, or --tokenizer {APPROXIMATE}."
             ) from why
         tokens = found.get("tokens") if isinstance(found, dict) else None
-        if not isinstance(tokens, list) or not all(isinstance(i, int) for i in tokens):
+        if not isinstance(tokens, list) or not all(type(i) is int and 0 <= i <= MOST_ID for i in tokens):
             raise UserError(f"{self.url} gives no ids: name the model's own --tokenizer, or --tokenizer {APPROXIMATE}.")
         return tuple(tokens)
 

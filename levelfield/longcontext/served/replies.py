@@ -66,6 +66,8 @@ def read(found: Any) -> Reply:
     reasoning = ""
     if isinstance(message, Mapping):
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if isinstance(reasoning, list | Mapping):
+        reasoning = "".join(_joined(reasoning if isinstance(reasoning, list) else [reasoning]))
     if isinstance(text, list):
         text, thought = _joined(text)
         reasoning = reasoning or thought

@@ -28,18 +28,26 @@ TOO_LONG = re.compile(
     r"context.{0,9}(length|size|window|limit)|maximum.{0,20}(tokens|length)|(prompt|input)( is)? too long",
     re.IGNORECASE,
 )
+TOO_LARGE = re.compile(r"^413\b|(request|payload|content|entity) too large", re.IGNORECASE)
 PAGE = ("<!doctype", "<html")  # how a web page begins
 TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
 def passing(status: int, said: str) -> bool:
     """Returns whether a refusal by this status and in these words may pass, so that asking again may help."""
-    return status in TRANSIENT or (status >= 500 and status != NOT_IMPLEMENTED and not too_long(said))
+    if status in TRANSIENT:
+        return not TOO_LARGE.search(
+            said
+        )  # as of one question that has more tokens than an account may send in a minute
+    return status >= 500 and status != NOT_IMPLEMENTED and not too_long(said)
 
 
 def too_long(said: str) -> bool:
-    """Returns whether a server says that a prompt is longer than its context."""
-    return bool(TOO_LONG.search(said))
+    """Returns whether a server says that a prompt is longer than its context, or a request larger than it takes.
+
+    said: its words, which may stand behind its status.
+    """
+    return bool(TOO_LONG.search(said) or TOO_LARGE.search(said))
 
 
 def redacted(text: str, key: str | None) -> str:
@@ -134,7 +142,7 @@ def remedy(status: int, said: str) -> str:
         )
     if "temperature" in said:
         return """add --more '{"temperature": null}', or give the --temperature that it takes"""
-    if too_long(said) or "context" in said or "maximum" in said or "too long" in said:
+    if too_long(f"{status}: {said}") or "context" in said or "maximum" in said or "too long" in said:
         return "give shorter --lengths, or start the server with a longer context"
     return "see that it knows --model and this way of asking (--ask), and leave out options that it does not know"
 
