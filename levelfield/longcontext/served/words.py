@@ -35,10 +35,8 @@ TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DO
 
 def passing(status: int, said: str) -> bool:
     """Returns whether a refusal by this status and in these words may pass, so that asking again may help."""
-    if status in TRANSIENT:
-        return not TOO_LARGE.search(
-            said
-        )  # as of one question that has more tokens than an account may send in a minute
+    if status in TRANSIENT:  # a question of more tokens than an account may send in a minute is refused for ever
+        return not TOO_LARGE.search(said)
     return status >= 500 and status != NOT_IMPLEMENTED and not too_long(said)
 
 
