@@ -109,7 +109,8 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
 
     shares: each phase's part of the budget, summing to 1; equal parts if left out. A one-phase protocol gets it all:
     `matched(scratch(r), total)` is scratch trained for as long as pretraining and fine-tuning together.
-    Raises UserError where the shares do not fit, and for a protocol without phases.
+    Raises UserError where the shares do not fit, for a protocol without phases, and for a budget that leaves a phase
+    with a share of it nothing.
     """
     if not protocol.phases:
         raise UserError(f"{protocol.name} has no phases to share a budget between: give it some.")
@@ -120,6 +121,11 @@ def matched(protocol: Protocol, budget: Duration, shares: Sequence[float] | None
     ends = [budget.value * sum(shares[: i + 1]) for i in range(len(shares))]
     ends = [float(round(end)) for end in ends] if whole else ends  # so that the phases add up to the budget
     budgets = [Duration(max(0.0, end - start), budget.unit) for start, end in zip([0.0, *ends], ends, strict=False)]
+    if budget.value and any(share and not part.value for share, part in zip(shares, budgets, strict=True)):
+        raise UserError(
+            f"A budget of {budget.value:g} (in {budget.unit}) is too little for the {len(shares)} phases of "
+            f"{protocol.name}: give it more, such as {10 * len(shares)}."
+        )
     phases = tuple(
         replace(phase, recipe=replace(phase.recipe, budget=part))
         for phase, part in zip(protocol.phases, budgets, strict=True)

@@ -54,6 +54,9 @@ def test_matched_arms_cost_the_same(shares: tuple[float, ...] | None):
     assert [p.recipe.budget.value for p in odd.phases] == [3, 4]
     with pytest.raises(UserError, match="2 phases"):
         protocols.matched(protocols.spt_masked(R, R, 0.3), total, (0.5, 0.6))
+    with pytest.raises(UserError, match=r"budget of 1 \(in steps\) is too little for the 2 phases of spt_masked: give"):
+        protocols.matched(protocols.spt_masked(R, R, 0.3), Duration(1, "steps"), (0.4, 0.6))
+    assert protocols.matched(protocols.scratch(R), Duration(1, "steps")).phases[0].recipe.budget.value == 1
 
 
 def test_causal_protocols_make_the_model_causal():

@@ -11,6 +11,7 @@ precedence over a plug-in of the same name.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
@@ -61,7 +62,10 @@ def refusal(plugin: Plugin, error: UserError) -> UserError:
 
 
 def _loaded(plugin: Plugin, load: Callable[[str], T]) -> tuple[T | None, str]:
-    """Returns what a plug-in is and "", or None and why it cannot be loaded, without a full stop."""
+    """Returns what a plug-in is and "", or None and why it cannot be loaded or named, without a full stop."""
+    if not re.fullmatch(r"[\w-]+", plugin.name):
+        taken = "a name of more than letters, digits, _ and - is taken for a module, a file or settings"
+        return None, f"{taken}; name it as {plugin.where}"
     try:
         return load(plugin.where), ""
     except (Exception, SystemExit) as error:  # whatever the code of others raises

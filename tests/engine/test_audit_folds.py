@@ -127,3 +127,19 @@ def test_what_only_all_examples_show_is_not_called_nothing(tmp_path: Path) -> No
     (tmp_path / "b.csv").write_text("\n".join(map(",".join, [lines[0], *drawn])) + "\n")
     null = Reading.of(rows_of(replace(task, path=str(tmp_path / "b.csv")), tmp_path))
     assert not null.surely and "five folds" not in words.lead(replace(null, learnable=False))
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_what_five_folds_show_is_said_where_the_test_split_is_too_small(tmp_path: Path) -> None:
+    """200 examples leave 40 for test, of which nothing can be said; below 100 in all, nothing is said of these."""
+    rows = rows_of(OwnData(str(written(tmp_path / "a.csv")), text="text", label="label"), tmp_path / "a")
+    found = Reading.of(rows)
+    assert found.too_small and found.surely == "length"
+    assert words.lead(found).startswith(
+        f"The test split is too small to say anything: {found.tested} test examples, and at least 100 are needed. In "
+        "five folds over all 200 examples, the rule that knows the length alone is above guessing: "
+    )
+    assert "95 % intervals over test examples, or in five folds over all examples" in words.paragraph(found)
+    few = Reading.of(rows_of(OwnData(str(written(tmp_path / "b.csv", 90)), text="text", label="label"), tmp_path / "b"))
+    assert few.folds["length"].low > few.folded.guessing and not few.surely
+    assert words.lead(few).startswith("Too small to say anything: ") and "five folds" not in words.lead(few)

@@ -203,6 +203,22 @@ def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: 
     assert "levelfield has a study of that name; name it as tinylab.study" in said[2]
 
 
+def test_a_name_that_cannot_be_given_is_left_out(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was listed, and each command that it was given to looked for a module of that name."""
+    entries = lab / "tinylab-0.3.dist-info/entry_points.txt"
+    whole = entries.read_text()
+    entries.write_text(whole.replace("[levelfield.mixers]\n", "[levelfield.mixers]\ntiny.two = tinylab.mixers:Tiny\n"))
+    assert entries.read_text() != whole
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("default")
+        main(["list", "mixers"])
+    said = "The plug-in tiny.two of tinylab 0.3 is left out: a name of more than letters, digits, _ and - is taken for "
+    assert any(str(each.message).startswith(said) for each in heard)
+    assert "tiny.two" not in capsys.readouterr().out
+    main(["doctor"])
+    assert "tiny.two" in (told := capsys.readouterr().out) and "name it as tinylab.mixers:Tiny" in told
+
+
 def test_naming_a_broken_one_or_a_near_one_is_a_sentence(lab: Path) -> None:
     with pytest.raises(UserError, match=r"plug-in broken of tinylab 0\.3 cannot be used: There is no module"):
         by_name.mixer("broken")

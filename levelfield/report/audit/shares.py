@@ -112,7 +112,8 @@ def unleaked(
 
 def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups: np.ndarray) -> Iterator[Row]:
     """Yields what the one best guess and each rule score on all examples, the rules with `_low` and `_high`, and
-    whether the best rule is above guessing at LEARNT, divided among the rules.
+    whether the best rule is above guessing at LEARNT, divided among the rules, which nothing is on fewer than FEWEST
+    examples or FEWEST_GROUPS groups.
 
     scores: by rule, of each example by a rule that was fitted without it, (N,). floor, groups: as of `findings`, (N,).
     """
@@ -124,7 +125,8 @@ def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups:
     gain = scores[best].astype(np.float64) - floor
     error = float(gain.std()) * math.sqrt(design_effect(gain - gain.mean(), groups) / len(gain))
     # so rare an error is beyond what DRAWS test sets can tell
-    sure = float(gain.mean()) > NormalDist().inv_cdf(1 - LEARNT / 2 / len(scores)) * error
+    enough = len(gain) >= FEWEST and equal_groups(groups) >= FEWEST_GROUPS
+    sure = enough and float(gain.mean()) > NormalDist().inv_cdf(1 - LEARNT / 2 / len(scores)) * error
     yield _row(best, "folds_learnt", float(sure), len(floor), f"{RULE}={best}") | Row(split="all")
 
 

@@ -41,16 +41,33 @@ COMMON = 0.8  # share of one class from which being no more often right than gue
 def lead(found: Reading) -> str:
     """Returns the verdict in one sentence or two."""
     if found.too_small:
-        tested = found.led(f"{found.tested}", *LEARNABLE)
-        head = f"Too small to say anything: {tested} test {'example' if found.tested == 1 else 'examples'}"
-        if found.tested < FEWEST:
-            return f"{head}, and at least {FEWEST} are needed."
-        return f"{head} that amount to {amount(found)}, and at least {FEWEST_GROUPS} are needed."
+        return f"{_too_small(found)}{_in_folds(found)}"
     if not found.learnable:
         return f"{'' if _asked(found) else f'{_untrained(found)}. '}{_nothing(found)}"
     if not _asked(found):
         return _tried_out(found)
     return f"{_local(found)}{_trivial(found)}{_level(found)}"
+
+
+def _too_small(found: Reading) -> str:
+    """What there is to say by fewer test examples, or groups of them, than any claim needs."""
+    tested = found.led(f"{found.tested}", *LEARNABLE)
+    head = f"{'The test split is too' if found.surely else 'Too'} small to say anything: "
+    head += f"{tested} test {'example' if found.tested == 1 else 'examples'}"
+    if found.tested < FEWEST:
+        return f"{head}, and at least {FEWEST} are needed."
+    return f"{head} that amount to {amount(found)}, and at least {FEWEST_GROUPS} are needed."
+
+
+def _in_folds(found: Reading) -> str:
+    """What five folds show of the best rule, where they show it to be above guessing."""
+    if not found.surely:
+        return ""
+    return (
+        f" In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above "
+        f"guessing: {score_of(found, found.folds[found.surely])} where guessing scores "
+        f"{found.folded.led(plain(found, found.folded.guessing))}."
+    )
 
 
 def _nothing(found: Reading) -> str:
@@ -64,11 +81,7 @@ def _nothing(found: Reading) -> str:
         f"{guessing(found)}."
     )
     if found.surely:
-        return (
-            f"{said} In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above "
-            f"guessing: {score_of(found, found.folds[found.surely])} where guessing scores "
-            f"{found.folded.led(plain(found, found.folded.guessing))}."
-        )
+        return f"{said}{_in_folds(found)}"
     if found.fact("largest_class", "test") < COMMON:
         return said
     return f"{said} This does not exclude that examples of rare classes can be ranked above others."
@@ -293,7 +306,8 @@ def paragraph(found: Reading) -> str:
         f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; {used}"
         f"scores are on {found.tested:,} of the test examples)."
     )
-    return " ".join([head, lead(found), *details(found), *([] if found.too_small else _read_as(found))])
+    silent = found.too_small and not found.surely
+    return " ".join([head, lead(found), *details(found), *([] if silent else _read_as(found))])
 
 
 def _read_as(found: Reading) -> Iterator[str]:
@@ -302,7 +316,9 @@ def _read_as(found: Reading) -> Iterator[str]:
     if asked and found.shares:
         yield "Shares are of the gain over guessing of the best that was tried."
     if asked or not found.learnable or any(number.kind == RULE for number in found.scores.values()):
-        yield f"In brackets are 95 % intervals over test examples{', and over seeds of models' if asked else ''}."
+        every = ", or in five folds over all examples" if found.surely and not found.learnable else ""
+        seeds = ", and over seeds of models" if asked else ""
+        yield f"In brackets are 95 % intervals over test examples{every}{seeds}."
     if found.trained:
         yield "Larger models, tuned recipes or pretraining may learn more, and from further away."
     elif not found.learnable:
