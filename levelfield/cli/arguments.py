@@ -63,9 +63,9 @@ def whole(text: str, least: int = 0, most: int = MOST, example: str = "") -> int
 
 
 def tokens(text: str, most: int = MOST) -> int:
-    """Reads a length in tokens: tokens("4k") is 4096. Raises UserError for what is none."""
-    thousands = re.fullmatch(r"(\d{1,9})[kK]", text)
-    return whole(str(1024 * int(thousands[1])) if thousands else text, 1, most, "4096 or 4k")
+    """Reads a length in tokens: tokens("4k") is 4096, tokens("1m") 1,048,576. Raises UserError for what is none."""
+    found = re.fullmatch(r"(\d{1,9})([km])", text.lower())
+    return whole(str(int(found[1]) * {"k": 1 << 10, "m": 1 << 20}[found[2]]) if found else text, 1, most, "4096 or 4k")
 
 
 def _upto(name: str) -> PrimitiveConstructorSpec[Any]:

@@ -12,7 +12,7 @@ import refusals
 from fixtures_model_server import ModelServer
 from toy_reader import knows
 
-from levelfield.cli import app, served_command
+from levelfield.cli import app, arguments, served_command
 from levelfield.cli.served_command import counted, is_address
 from levelfield.cli.served_options import way_of
 from levelfield.longcontext.answers import predictions
@@ -348,8 +348,11 @@ def test_only_what_was_asked_is_said_to_be_left_out(server: ModelServer, capsys:
         assert "Left out of vt at 700: 4 samples." in capsys.readouterr().out
 
 
-def test_a_length_may_be_given_in_thousands(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """The field writes 4K for 4096."""
+def test_a_length_may_be_given_in_thousands_and_millions(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The field writes 4K for 4096, and 1M for 1,048,576."""
+    assert (arguments.tokens("1m"), arguments.tokens("2M")) == (1 << 20, 1 << 21)
     ruler(server, "--model", "toy", "--lengths", "1k,2K,700", "--dry-run")
     ruler(server, "--model", "toy", "--lengths", "1024", "2048", "700", "--dry-run")
     (one, two) = [line for line in capsys.readouterr().out.splitlines() if "To read" in line]
