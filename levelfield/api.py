@@ -41,7 +41,7 @@ from levelfield.runs.results import StudyIndex
 from levelfield.spec import Effort, MixerConfig, Numerics, Row, Run, Study, Task, UserError, no_progress
 from levelfield.spec.errors import plain, shortened
 from levelfield.spec.numerics import PLAIN
-from levelfield.user.mixer import mixer_of
+from levelfield.user.mixer import changed_since, mixer_of
 from levelfield.user.own_data import OwnData, report_name
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def compare(
     study = replace(study, deviations=(*study.deviations, *known))
     files = report.build(study, effort, results, pages)
     verdict = "\n".join(report.verdict_lines(study, results)).removeprefix("Verdict: ")
-    remarks = [*report.remarks(results), *_lost(asked, out), *told]
+    remarks = [*report.remarks(results), *_lost(asked, out), *_changed(asked), *told]
     return Comparison(results.rows, results.ledgers, files, verdict, remarks)
 
 
@@ -207,6 +207,17 @@ def _lost(runs: Iterable[Run], out: Path) -> Iterator[str]:
     for run in runs:
         if why := store.why_unreadable(out / run.id, len(run.protocol.phases)):
             yield f"{run.id} is left out: {why}"
+
+
+def _changed(runs: Iterable[Run]) -> Iterator[str]:
+    """Yields a sentence on each mixer that is no longer what it was when it was passed."""
+    for mixer in dict.fromkeys(mixer for run in runs for mixer in run.model.mixers):
+        if changed_since(mixer):
+            yield (
+                f"{mixer.label} changes something outside of its module when it is called, such as a dictionary that "
+                "it fills. Passed again in this process it is another mixer, whose runs are trained anew: keep such "
+                "things in the module, or behind functools.lru_cache."
+            )
 
 
 def _renewed(pages: Path, runs: Iterable[Run]) -> Iterator[str]:

@@ -45,7 +45,8 @@ SOURCES = {
     "jsonl": "another program, which added its answers to exported lines",
 }
 INSPECT = (".eval", ".json")
-KINDS = {".parquet": "a file of lighteval's details"} | dict.fromkeys(INSPECT, "a log of Inspect")
+NEITHER = "neither a prediction file of RULER nor a log of samples of lm-eval"
+WRONG = {".parquet": "no file of lighteval's details"} | dict.fromkeys(INSPECT, "no log of Inspect")
 OFFICIAL_SEED = 42
 UNKNOWN = -1
 """What RULER writes in place of a prompt's length where its data have none."""
@@ -117,12 +118,7 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
     try:
         found = list(_read(path, length))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        kind = KINDS.get(path.suffix)
-        said = (
-            f"no {kind.partition(' ')[2]}"
-            if kind
-            else "neither a prediction file of RULER nor a log of samples of lm-eval"
-        )
+        said = WRONG.get(path.suffix, NEITHER)
         raise UserError(f"{path} is {said}, or not a whole one ({error!r}): name one.") from error
     for number, one in enumerate(found, 1):
         if why := flaw(one):

@@ -156,9 +156,21 @@ def user_mixer(given: Any, settings: Mapping[str, Any] | None = None) -> UserMix
     if not (isinstance(given, FunctionType) or (isinstance(given, type) and issubclass(given, nn.Module))):
         name = getattr(given, "__name__", _shown(given))
         raise UserError(f"{name} is not a subclass of torch.nn.Module: {_other(given)}.")
-    sha, name = hashlib.sha256(identity(given)).hexdigest(), given.__name__.strip("<>")  # of a lambda
+    sha, name = _sha256(given), given.__name__.strip("<>")  # of a lambda
     _MAKERS[sha, name] = given
     return _mixer(given, name, "", sha, settings)
+
+
+def _sha256(make: Maker) -> str:
+    return hashlib.sha256(identity(make)).hexdigest()
+
+
+def changed_since(mixer: MixerConfig) -> bool:
+    """Tells whether a class or function that was passed from Python refers to something else by now, such as a
+    dictionary that it fills when it is called: passed again, it would be another mixer."""
+    if not isinstance(mixer, UserMixer) or mixer.path:
+        return False
+    return _sha256(_MAKERS[mixer.source_sha256, mixer.name]) != mixer.source_sha256
 
 
 def _other(given: Any) -> str:

@@ -7,12 +7,13 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from torch import Generator, nn
+import torch
+from torch import Generator, Tensor, nn
 
 import levelfield
 from levelfield import UserError, api
@@ -213,3 +214,41 @@ def test_a_comparison_says_that_a_batch_is_larger_than_the_training_examples(
     levelfield.compare("conv", task, "scratch", "smoke", baselines="gru", steps=2, batch=64, say=said.append)
     assert said[0].startswith("A batch of 64 is larger than the 30 training examples of recall")
     assert said[2] == "trained"
+
+
+KEPT: dict[int, Tensor] = {}
+
+
+def mask(length: int) -> Tensor:
+    return KEPT.setdefault(length, torch.ones(length, length).tril())
+
+
+@lru_cache
+def remembered(length: int) -> Tensor:
+    return torch.ones(length, length).tril()
+
+
+class Filling(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(mask(x.shape[1]) @ x)
+
+
+class Remembering(Filling):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(remembered(x.shape[1]) @ x)
+
+
+@pytest.mark.parametrize(("own", "several"), [(Filling, True), (Remembering, False)])
+def test_a_mixer_that_fills_a_dictionary_of_its_file_is_told_that_it_will_be_another_one(
+    own: type[nn.Module], several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    KEPT.clear()
+    for times in (1, 2):
+        found = levelfield.compare(own, "recall", "scratch", "smoke", baselines="conv", say=lambda line: None)
+        assert any("functools.lru_cache" in each for each in found.remarks) == (several and times == 1)
+        assert len([*Path("runs").glob(f"*{own.__name__.lower()}*")]) == (times if several else 1)
