@@ -92,16 +92,23 @@ def search(
 
 
 def hashed(examples: Examples, documents: int) -> np.ndarray:
-    """The hash of each example's values and of where its inputs end: (N,) of 16 bytes."""
-    values, offsets = examples.x, examples.offsets[::documents]
+    """The hash of each example's values and of where its inputs end: (N,) of 16 bytes, the same for any type of x."""
+    values, offsets, steps = examples.x, examples.offsets[::documents], examples.lengths
     out = np.empty(len(offsets) - 1, "V16")
     for i in range(len(out)):
-        lengths = examples.lengths[i * documents : (i + 1) * documents - 1].tobytes()
-        content = np.ascontiguousarray(values[offsets[i] : offsets[i + 1]]).data
-        state = hashlib.blake2b(lengths, digest_size=16)
-        state.update(content)
+        state = hashlib.blake2b(steps[i * documents : (i + 1) * documents - 1].tobytes(), digest_size=16)
+        state.update(_content(values[offsets[i] : offsets[i + 1]]))
         out[i] = np.void(state.digest())
     return out
+
+
+def _content(values: np.ndarray) -> bytes:
+    """Returns what equal values have in common, whatever type holds them: a byte each where that is enough."""
+    with np.errstate(invalid="ignore"):
+        small = values.astype(np.uint8)
+    if np.array_equal(small, values):
+        return b"small" + small.tobytes()
+    return b"wide" + values.astype(np.float64).tobytes()
 
 
 def repeats(keys: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -121,9 +128,9 @@ def _conflicts(splits: Mapping[str, Examples], keys: Mapping[str, np.ndarray]) -
 
 def _target(examples: Examples, index: int) -> bytes:
     if not examples.stepwise:
-        return examples.y[index].tobytes()
+        return _content(examples.y[index])
     first, end = examples.offsets[index * examples.documents], examples.offsets[(index + 1) * examples.documents]
-    return examples.y[first:end].tobytes()
+    return _content(examples.y[first:end])
 
 
 # Near duplicates. The examples of all splits are numbered end to end; flags, (N, splits), say whether an example has

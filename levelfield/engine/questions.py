@@ -25,7 +25,7 @@ from typing import NamedTuple
 from levelfield.engine import jobs
 from levelfield.engine.jobs import Order
 from levelfield.engine.models import Named, Text
-from levelfield.files import disk_errors, read_json, to_line, write_json
+from levelfield.files import disk_errors, read_json, sync, to_line, write_json
 from levelfield.longcontext import finite_logits, runner
 from levelfield.longcontext.answers import stored
 from levelfield.longcontext.blocks import PART, Block, collected, cut
@@ -211,5 +211,8 @@ class Copy:
                 write_json(where / store.PROGRESS, {"state": f"{count} of {len(samples)} answered"})
                 if stopping():
                     raise Stopped
+        for part in where.glob(PART.format("*")):
+            with disk_errors(where):
+                sync(part)  # or a power cut could leave `done.json` beside fewer answers, which nobody asks again
         write_json(mine.staging / store.DONE, {"answers": len(samples)})
         mine.commit()

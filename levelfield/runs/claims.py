@@ -215,9 +215,10 @@ class Lease:
         self._heart.join()
 
     def release(self) -> None:
-        """Ends the heartbeat, and gives the run back where it was not lost."""
+        """Ends the heartbeat, and gives back what was not lost. What is committed and cannot be moved stays staged."""
         self.end()
         with suppress(OSError):  # a full disk: others see that the heartbeat has ended
+            self.number = lease.perform(lease.finish(self.owner, self.number), self.disk)
             shutil.rmtree(self.disk.staging(self.owner.token), ignore_errors=True)
             if not self.lost:
                 lease.perform(lease.release(self.owner, self.number), self.disk)

@@ -18,6 +18,11 @@ def probe_name(probe: Probe) -> str:
     return f"probe-{probe.name}-{digest(probe)[:6]}.jsonl"
 
 
+def probe_of(name: str) -> str:
+    """Returns the name of the probe that a file of that name has rows of: the names of others may begin with it."""
+    return name.removeprefix("probe-").rpartition("-")[0]
+
+
 def probe_files(
     names: Sequence[str], wanted: Collection[str] | None, probes: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -29,7 +34,7 @@ def probe_files(
     """
     there = [name for name in names if name.startswith("probe-") and name.endswith(".jsonl")]
     if wanted is None:
-        return there, [each for each in probes if not any(name.startswith(f"probe-{each}-") for name in there)]
-    own = {name.rpartition("-")[0] for name in wanted}
-    shown = [name for name in there if name in wanted or name.rpartition("-")[0] not in own]
+        return there, [each for each in probes if each not in map(probe_of, there)]
+    own = set(map(probe_of, wanted))
+    shown = [name for name in there if name in wanted or probe_of(name) not in own]
     return shown, [name for name in wanted if name not in there]

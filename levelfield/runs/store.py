@@ -49,7 +49,7 @@ from levelfield.files import (
 from levelfield.runs import lease, sound
 from levelfield.runs.hits import Hits
 from levelfield.runs.names import arm_of
-from levelfield.runs.probed import probe_files, probe_name
+from levelfield.runs.probed import probe_files, probe_name, probe_of
 from levelfield.runs.records import joined
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, impossible
@@ -202,7 +202,8 @@ def write_probe(where: Path, probe: Probe, rows: Iterable[Row]) -> None:
 
 def probed_otherwise(where: Path, probe: Probe) -> list[Path]:
     """Returns the files of rows that a probe gave with other settings."""
-    return sorted(set(where.glob(f"probe-{probe.name}-*.jsonl")) - {probe_file(where, probe)})
+    files = set(where.glob(f"probe-{probe.name}-*.jsonl")) - {probe_file(where, probe)}
+    return sorted(path for path in files if probe_of(path.name) == probe.name)
 
 
 def index_file(out: Path, study: str, effort: str) -> Path:

@@ -39,6 +39,7 @@ from levelfield.pretrained import LanguageModel, memory
 from levelfield.ruler import Needle, Sample, Tracking
 from levelfield.runs import claims
 from levelfield.runs.claims import holder
+from levelfield.runs.lease import DONE
 from levelfield.spec import UserError
 
 EVALUATIONS = (
@@ -168,6 +169,20 @@ def test_a_question_that_an_earlier_block_has_is_not_asked_again(folder: Path, a
     assert len(execute(job, 1).done) == 4  # of indices 0 and 1; 2; 3 without 2; 4
     assert len(asked) == len(set(asked)) == 5
     assert joined(folder, job, folder / "to", evaluations).count(b"\n") == 5
+
+
+def test_answers_are_on_the_disk_before_their_block_is_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut could leave `done.json` beside fewer of them, and no command would ask for the others again."""
+    synced: dict[int, bool] = {}
+    job = planned(folder, folder / "to", EVALUATIONS[1:])
+
+    def sync(number: int) -> None:
+        synced[os.fstat(number).st_ino] = any(job.out.glob(f"*/{DONE}"))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    execute(job, 1)
+    (part,) = job.out.glob("*/part-*.jsonl")
+    assert synced[part.stat().st_ino] is False
 
 
 def test_a_damaged_answer_is_named(folder: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -299,11 +300,9 @@ def test_what_was_committed_but_not_moved_is_moved_by_the_next_owner(
         moved.append(name)
         move(self, token, name)
 
-    kept: list[Path] = []
     with monkeypatch.context() as patch, pytest.raises(UserError, match="gone"), claim(where) as mine:
         assert mine is not None
         patch.setattr(Folder, "move", once)
-        patch.setattr(claims.shutil, "rmtree", lambda path, **_: kept.append(path))  # as where a process is killed
         stage(mine, "A")
         mine.commit()
     assert DONE not in contents(where)
@@ -315,6 +314,28 @@ def test_what_was_committed_but_not_moved_is_moved_by_the_next_owner(
     with claim(where) as other:
         assert other is not None
         assert contents(where) == dict.fromkeys(FILES, "A")
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ESTALE, "stale"), KeyboardInterrupt()])
+def test_what_was_committed_is_moved_where_moving_it_was_interrupted(
+    where: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    move, moved = Folder.move, []
+
+    def interrupted(self: Folder, token: str, name: str) -> None:
+        moved.append(name)
+        if len(moved) == 2:
+            raise fault
+        move(self, token, name)
+
+    def execute(mine: claims.Lease) -> None:
+        stage(mine, "A")
+        mine.commit()
+
+    monkeypatch.setattr(Folder, "move", interrupted)
+    with suppress(KeyboardInterrupt):
+        assert jobs.attempt(where, execute) == ("busy", "")
+    assert contents(where) == dict.fromkeys(FILES, "A")
 
 
 def test_an_entry_that_cannot_be_read_is_of_an_owner_that_nobody_knows(where: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import toys
@@ -19,6 +20,7 @@ from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.slices import Slices
 from levelfield.run import execute
 from levelfield.runs import store
+from levelfield.runs.probed import probe_files
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Probe, Run, UserError
 
@@ -77,6 +79,22 @@ def test_two_studies_keep_the_rows_that_one_probe_gives_with_their_settings(tmp_
     measure(tmp_path, [replace(FEW, examples=4)])
     assert told(tmp_path, "few") == told(tmp_path, "many") == ("done", False)
     assert not store.probe_file(store.directory(tmp_path, RUN), FEW).exists()
+
+
+@dataclass(frozen=True)
+class Longer(EffectiveContext):
+    """A probe whose name begins with that of another one."""
+
+    name: ClassVar[str] = f"{FEW.name}-longer"
+
+
+def test_a_probe_keeps_its_rows_beside_one_whose_name_its_own_begins_with(tmp_path: Path) -> None:
+    where = tmp_path / "run"
+    store.write_probe(where, Longer(), [])
+    assert probe_files([path.name for path in where.iterdir()], None, [FEW.name])[1] == [FEW.name]
+    store.write_probe(where, FEW, [])
+    assert store.probe_file(where, Longer()).exists()
+    assert store.probed_otherwise(where, FEW) == []
 
 
 def test_comparisons_that_add_to_one_record_keep_what_each_run_is_measured_by(tmp_path: Path) -> None:
