@@ -87,7 +87,10 @@ BEYOND = (
     ("a layout*", "Is a layout beyond the training length easier than another at it?"),
 )
 """What the families of questions ask that are put beyond the training length."""
-ENDED = "Patience ended all these arms of S4; section 2 has one that takes all steps."
+ENDED = (
+    "Patience ended these arms of S4, but for pretraining, which stood at its cap; section 2 has one that takes all "
+    "steps."
+)
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
 
 

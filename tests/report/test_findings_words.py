@@ -264,7 +264,20 @@ def test_the_answers_of_s4_on_reviews_lead_to_the_arm_that_trains_on() -> None:
         "At an equal allowance of steps, the Transformer comes closer",
     )
     assert len(rows) == 3 and all(any(question in row for row in rows) for question in asked)
+    assert all("but for pretraining, which stood at its cap" in row for row in rows)
     assert "dropout" in SECTIONS["2"].partition("What would change our mind")[2]
+
+
+def test_what_ended_the_runs_of_reviews_is_what_the_rows_and_logs_say() -> None:
+    """Of the self-pretrained runs the first phase stood at its cap; those that train on were best before their end."""
+    with (ROOT / "results" / "amos2025_patience-overnight" / "rows.csv").open(newline="") as file:
+        capped = [float(row["value"]) for row in csv.DictReader(file) if row["metric"] == "phases_at_cap"]
+    assert capped == [0.5] * 6
+    told = SECTIONS["2"]
+    assert "their pretraining stood at its cap, and patience ended the rest" in told
+    assert "6 of the 6 with patience were still improving at their cap" in told
+    said = re.search(r"In all 15 runs from scratch validation was best after ([\d,]+) to ([\d,]+) steps", told)
+    assert said and all(0 < int(steps.replace(",", "")) < 18_000 for steps in said.groups())
 
 
 def test_what_is_asked_twice_of_pictures_has_both_answers() -> None:
