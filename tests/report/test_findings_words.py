@@ -280,6 +280,12 @@ def test_what_ended_the_runs_of_reviews_is_what_the_rows_and_logs_say() -> None:
     assert said and all(0 < int(steps.replace(",", "")) < 18_000 for steps in said.groups())
 
 
+def test_what_a_paper_does_not_claim_is_not_said_to_be_its_claim() -> None:
+    """huang2024 says that all models struggle beyond their training length, and calls for studies of why."""
+    claims = {number: text.partition("**Our answer.**")[0] for number, text in SECTIONS.items()}
+    assert "the claim is ours" in claims["10"] and "on whatever is asked" not in claims["9"]
+
+
 def test_what_is_asked_twice_of_pictures_has_both_answers() -> None:
     said = re.search(r"answered (\w+) by 5 seeds in section 1, and (\w+) here by 3 seeds", SECTIONS["3"])
     assert said
