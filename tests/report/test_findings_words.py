@@ -303,6 +303,14 @@ def test_the_page_says_how_long_sequences_are_in_training() -> None:
     assert "9 learn 256, the longest range asked of all" in PAGE
 
 
+def test_what_else_makes_long_texts_harder_is_said_where_they_are_told_of() -> None:
+    """At 512 words, 255 pairs are before the question; guessing in all haystacks is far above the end of the axis."""
+    assert "it holds 15 of them at 32 words and 255 at 512" in SECTIONS["8"]
+    assert re.search(
+        r"all haystacks together, in which guessing has 4\d % at 32.* 3\d % at 2,048 words", SECTIONS["10"]
+    )
+
+
 def test_what_is_asked_twice_of_pictures_has_both_answers() -> None:
     said = re.search(r"answered (\w+) by 5 seeds in section 1, and (\w+) here by 3 seeds", SECTIONS["3"])
     assert said
