@@ -116,7 +116,8 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
         f"{marks['known']} were known beforehand and test the harness. They are marked: *control*, where an effect has "
         f"to show; *proved*; or *known* from the work of others. {marks[SEEN]} are marked *{SEEN}*: the question was "
         f"put after rows that bear on it had been looked at. {marks[RULE]} are marked *{RULE}*: they were open until "
-        "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known. "
+        "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known, as "
+        f"were some that are marked *{SEEN}*. "
         f"{marks[RECIPE]} are marked *{RECIPE}*: they may speak of how these models were trained, and not of the "
         f"claim. The other {decided - marks.total()} could have come out either way."
     )
@@ -127,12 +128,14 @@ def _strict() -> str:
     with (RESULTS / "false-alarms.csv").open(newline="", encoding="utf-8") as file:
         lines = [(int(line["false_alarms"]), int(line["reports"])) for line in csv.DictReader(file)]
     wrong, reports = map(sum, zip(*lines, strict=True))
+    worst = max(alarms / made for alarms, made in lines)
     needs = re.search(r"^\| three \| [\d.]+ \| ([\d.]+) \|", VERDICTS.read_text(encoding="utf-8"), re.MULTILINE)
     assert needs, f"{VERDICTS} has no table of differences by seeds"
     return (
         "The other rules are stricter than that: of all [simulated reports](verdicts.md#how-often-it-is-wrong) "
-        f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong:,} of {reports:,}), and to be told apart in "
-        "eight of ten reports that ask six questions, arms with three seeds have to differ by "
+        f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong:,} of {reports:,}), in the worst setting "
+        f"{100 * worst:.1f} %, and to be told apart in eight of ten reports that ask six questions, arms with three "
+        "seeds have to differ by "
         f"[{needs[1]} standard deviations](verdicts.md#how-large-a-difference-it-can-show) between seeds. So *open* "
         "does not mean that a difference is small."
     )
@@ -199,7 +202,8 @@ def _evidence(found: Answer) -> str:
     failed = sum(cell.failures.total() for cell in gather(found.results).cells)
     capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
-    stopped = f" {len(capped_runs)} of {len(patient)} were still improving at their cap of steps." if patient else ""
+    of = f"{runs}" if len(patient) == runs else f"the {len(patient)} with patience"
+    stopped = f" {len(capped_runs)} of {of} were still improving at their cap of steps." if patient else ""
     return (
         f"{runs} of {len(found.planned)} planned runs{tuning.trials(found)}; {found.hours:.1f} core-hours; {failed} "
         f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)} Rows and ledger: "

@@ -162,5 +162,5 @@ def reach(found: Answer) -> str:
     far = sum(steps == longest for steps in free.values())
     return (
         f"As proved: {exact} of {bound} runs that see no further than the range score exactly 50 %. Of {len(free)} "
-        f"models that see everything, {far} learn {longest}, the longest range tried."
+        f"models that see everything, {far} learn {longest}, the longest range asked of all."
     )

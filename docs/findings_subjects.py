@@ -87,7 +87,10 @@ BEYOND = (
     ("a layout*", "Is a layout beyond the training length easier than another at it?"),
 )
 """What the families of questions ask that are put beyond the training length."""
-ENDED = "Patience ended all these arms of S4; section 2 has one that takes all steps."
+ENDED = (
+    "Patience ended these arms of S4, but for pretraining, which stood at its cap; section 2 has one that takes all "
+    "steps."
+)
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
 
 
@@ -221,8 +224,8 @@ SUBJECTS = (
     Subject(
         "How long is long where one counts",
         "huang2024",
-        "Beyond the length that a model was trained at, scores drop steeply on whatever is asked: to find one place or "
-        "to add up the whole text (tables 6 to 18).",
+        "Beyond the length that a model was trained at, scores drop steeply; tables 6 to 18 print them for tasks that "
+        "ask to find one place and for others that add up the whole text.",
         (("huang2024_counting", "overnight", 0),),
         "Longer training, by which an architecture that falls holds; or the same curves for RULER's common and "
         "frequent words on models with billions of parameters (`levelfield ruler`).",
@@ -242,7 +245,7 @@ SUBJECTS = (
         "Whether it is the length of training",
         "huang2024",
         "Models fail beyond the length that they were trained at because they were never trained there, and not "
-        "because so long a text is too much for them.",
+        "because so long a text is too much for them. (The paper leaves open why; the claim is ours.)",
         (("huang2024_longer", "overnight", 0),),
         "A model that does not find again what it lost, however long it trains at the longer length; or one that holds "
         "beyond it.",

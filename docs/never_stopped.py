@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import findings_shown as shown
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from findings_subjects import Answer
 
 TASK = "text"
+WHOLE = "scratch_whole"  # beginning of the names of arms that take all steps
 BASE = 1e-3  # the learning rate of which RATES are multiples
 
 
@@ -45,21 +50,18 @@ def short(found: Answer) -> str:
 
 def lead(found: Answer) -> Iterator[str]:
     """Yields what differs from the arms of the section before, and what each took."""
-    costs = {
-        (model, arm): shown.cost(found, Key(TASK, model, arm))
+    taken = "; ".join(
+        f"{words.named(model)} {words.listed(_tflop(found, model, *from_scratch(model)))} from scratch, "
+        f"{words.listed(_tflop(found, model, SPT))} self-pretrained"
         for model in MODELS
-        for arm in (*from_scratch(model), SPT)
-    }
-    taken = words.listed(
-        f"{cost[1] / 1e12:.0f} (`{arm}` of {words.named(model)})" for (model, arm), cost in costs.items() if cost
     )
     yield (
         "In the section before, patience ended the arms from scratch on reviews long before their allowance of steps, "
         "and one may ask whether they would have learnt later. Here nothing ends them: the rate falls along a cosine "
         "over all steps that both phases of self-pretraining are allowed together, and the best of them by validation "
         "is scored. Both learning rates are shown that were tried for every arm there, and the Transformer with "
-        "dropout at the first of them. The self-pretrained runs are "
-        f"three of each model of that section, and still end by patience. TFLOP of a run (medians): {taken}."
+        "dropout at the first of them. The self-pretrained runs are three of each model of that section: their "
+        f"pretraining stood at its cap, and patience ended the rest. TFLOP of a run (medians): {taken}. {_peaks()}"
     )
     cells = Table.of(found.results.rows).cells
     ahead = {arm: [cells.get(Key(TASK, model, arm)) for model in (SSM, TRANSFORMER)] for arm in (*RATES, SPT)}
@@ -70,3 +72,29 @@ def lead(found: Answer) -> Iterator[str]:
             f"all steps, at one rate and at the other, and {pretrained:.1f} self-pretrained: a description, which no "
             "question asks for."
         )
+
+
+def _tflop(found: Answer, model: str, *arms: str) -> list[str]:
+    """Returns what a run of each of these arms took, the medians over seeds; none of an arm without a ledger."""
+    costs = [shown.cost(found, Key(TASK, model, arm)) for arm in arms]
+    return [f"{cost[1] / 1e12:.0f}" for cost in costs if cost]
+
+
+def _peaks() -> str:
+    """Returns after how many steps validation was best in the arms that train on, which their logs alone have."""
+    archive = Path(__file__).resolve().parent.parent / "results" / "amos2025_patience-overnight" / "runs.tar.xz"
+    best, lost = [], []
+    with tarfile.open(archive) as runs:
+        for member in runs:
+            log = runs.extractfile(member) if member.name.endswith("/log.jsonl") else None
+            if log is not None and f"-{WHOLE}" in member.name:
+                lines = map(json.loads, io.TextIOWrapper(log, encoding="utf-8"))
+                scores = [(line["score"], line["step"]) for line in lines if "score" in line]
+                best.append(max(scores)[1])
+                lost.append(max(scores)[0] - scores[-1][0])
+    assert min(lost) > 0, "some run was best at its last step"
+    return (
+        f"In all {len(best)} runs from scratch validation was best after {min(best):,} to {max(best):,} steps, and "
+        f"lower at the end (by {100 * min(lost):.1f} to {100 * max(lost):.1f} points), so that it is not steps "
+        "they lack. It may be regularisation, of which weight decay and this dropout alone were tried."
+    )

@@ -85,7 +85,7 @@ def short(found: Answer) -> str:
     return (
         f"The runs bear out the proof: {exact} of {bound} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
-        f"when trained at it: {'; '.join(told)}, where {longest} is the longest tried."
+        f"when trained at it: {'; '.join(told)}, where {longest} is the longest asked of all."
         f"{luck if lucky else ''}{further if twice and four else ''}"
     )
 

@@ -92,9 +92,14 @@ def lead(found: Answer) -> Iterator[str]:
                 cells = [_median(asked.cell(model, length, HARD)) for length in lengths]
                 yield f"| {words.named(model)} | {at} | {' | '.join(cells)} |"
     yield ""
+    guesses = words.listed(
+        f"{old.floor(length, ''):.0f} % at {length:,}" for length in (lengths[0], new.trained, lengths[-1])
+    )
     yield (
-        "What is asked beyond the longer length is asked by the rule of section 8. The arms that went on have "
-        "trained for longer; those that did not had stopped to improve at their own length."
+        "What is asked beyond the longer length is asked by the rule of section 8, and what is given back is counted "
+        "in scores corrected for guessing. The arms that went on have trained for longer; those that did not had "
+        "stopped to improve at their own length. The figure is of all haystacks together, in which guessing has "
+        f"{guesses} words."
     )
 
 
