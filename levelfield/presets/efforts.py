@@ -6,7 +6,7 @@ learnt in the time the effort allows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield.mixers.attention import Attention
@@ -337,17 +337,19 @@ def protocols(
     goal = default_objective(task)
     loss = "l1" if isinstance(task.input, Signal) and task.input.levels is None else "ce"  # of values without levels
     total = shared.budget
-    made = {
-        "scratch": scratch(shared, goal),
-        "spt_masked": matched(spt_masked(shared, shared, task.hidden, loss=loss, objective=goal), total, shares),
-        "spt_causal": matched(spt_causal(shared, shared, loss=loss, objective=goal), total, shares),
-        "enriched": enriched(shared, augment=True, objective=goal),
+    made: dict[str, Callable[[], Protocol]] = {
+        "scratch": lambda: scratch(shared, goal),
+        "spt_masked": lambda: matched(
+            spt_masked(shared, shared, task.hidden, loss=loss, objective=goal), total, shares
+        ),
+        "spt_causal": lambda: matched(spt_causal(shared, shared, loss=loss, objective=goal), total, shares),
+        "enriched": lambda: enriched(shared, augment=True, objective=goal),
     }
     if "pretrained" in chosen:
         raise UserError("The protocol pretrained needs weights, which a comparison has none of: leave it out.")
     for unknown in [c for c in chosen if c not in made]:
         raise UserError(f"There is no protocol '{unknown}' here: {closest(unknown, PROTOCOLS)}")
-    return tuple(made[c] for c in chosen)
+    return tuple(made[c]() for c in chosen)
 
 
 def model(
