@@ -259,11 +259,12 @@ def _split(whole: BatchPart, plan: Plan) -> list[BatchPart]:
 
 def part_losses(net: Network, part: BatchPart, objective: Trainable, spec: Input) -> Tensor:
     """The weighted losses of K objectives on a part of a batch, (K,): its shares of the means over the whole."""
-    batch, shown, counts = part
-    states = net.hidden_states(shown.x, batch.mask, shown.masked)
-    heads = [each.loss(net.head(each.key, states, batch.mask), batch, shown, spec) for each in objective.parts]
-    factors = zip(objective.weights, counts or repeat(1.0), heads, strict=False)
-    return torch.stack([weight * count * loss for weight, count, loss in factors])
+    hidden_states = net.hidden_states(part.shown.x, part.batch.mask, part.shown.masked)
+    losses = []
+    for head, weight, count in zip(objective.parts, objective.weights, part.counts or repeat(1.0), strict=False):
+        outputs = net.head(head.key, hidden_states, part.batch.mask)
+        losses.append(weight * count * head.loss(outputs, part.batch, part.shown, spec))
+    return torch.stack(losses)
 
 
 def kept(state: State, rank: Rank) -> dict[str, Tensor]:
@@ -320,7 +321,8 @@ def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, ste
     squares = [(torch.view_as_real(mean) if mean.is_complex() else mean).sum() for mean in means]
     if recipe.clip is not None and squares:
         usual = (torch.stack(squares).sum() / (1 - recipe.betas[1] ** step)).sqrt()
-        factor = ((UNUSUAL * usual).clamp(min=recipe.clip) / (norm + 1e-6)).clamp(max=1.0)
+        bound = (UNUSUAL * usual).clamp(min=recipe.clip)
+        factor = (bound / (norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor)
     return norm

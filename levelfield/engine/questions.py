@@ -211,8 +211,8 @@ class Copy:
                 write_json(where / store.PROGRESS, {"state": f"{count} of {len(samples)} answered"})
                 if stopping():
                     raise Stopped
-        for part in where.glob(PART.format("*")):
-            with disk_errors(where):
+        with disk_errors(where):
+            for part in where.glob(PART.format("*")):
                 sync(part)  # or a power cut could leave `done.json` beside fewer answers, which nobody asks again
         write_json(mine.staging / store.DONE, {"answers": len(samples)})
         mine.commit()

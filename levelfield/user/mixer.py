@@ -170,7 +170,7 @@ def changed_since(mixer: MixerConfig) -> bool:
     dictionary that it fills when it is called: passed again, it would be another mixer."""
     if not isinstance(mixer, UserMixer) or mixer.path:
         return False
-    return _sha256(_MAKERS[mixer.source_sha256, mixer.name]) != mixer.source_sha256
+    return _sha256(mixer._maker()) != mixer.source_sha256
 
 
 def _other(given: Any) -> str:
