@@ -321,8 +321,7 @@ def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, ste
     squares = [(torch.view_as_real(mean) if mean.is_complex() else mean).sum() for mean in means]
     if recipe.clip is not None and squares:
         usual = (torch.stack(squares).sum() / (1 - recipe.betas[1] ** step)).sqrt()
-        bound = (UNUSUAL * usual).clamp(min=recipe.clip)
-        factor = (bound / (norm + 1e-6)).clamp(max=1.0)
+        factor = ((UNUSUAL * usual).clamp(min=recipe.clip) / (norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor)
     return norm
