@@ -254,8 +254,10 @@ def pictured() -> dict[str, Answer | None]:
 
 def draw_curve(subject: Subject, found: Answer) -> bytes:
     """Draws the scores of every model of a study along the subject's axis, as its report does."""
-    cells = gather(found.results)
-    figure = curve(found.results, cells, subject.axis, cells.metric, PrintedSources((), ()))
+    results, cells = found.results, gather(found.results)
+    if subject.rules:
+        results = replace(results, rows=[*results.rows, *subject.rules(found)])
+    figure = curve(results, cells, subject.axis, cells.metric, PrintedSources((), ()))
     assert figure, f"{found.study.name} has no scores along {subject.axis}"
     return figure.png
 

@@ -8,7 +8,7 @@ What a claim is, and what would change our mind, is written here; every number c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
@@ -28,7 +28,7 @@ from levelfield.engine.find import Source
 from levelfield.report import committed
 from levelfield.report.verdicts import Finding
 from levelfield.runs.results import Results
-from levelfield.spec import Effort, Run, Study
+from levelfield.spec import Effort, Row, Run, Study
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
@@ -43,7 +43,8 @@ class Subject:
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
-    itself. axis: of a curve that is drawn below the answer, "" for none. shows: a module with a table and figures in
+    itself. axis: of a curve that is drawn below the answer, "" for none. rules: rows of what learns
+    nothing that the curve has as well. shows: a module with a table and figures in
     place of the curve. then: the same study at another effort, of which `shows.longer` tells. short: the answer, below
     the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
     a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
@@ -60,6 +61,7 @@ class Subject:
     asks: str = ""
     paired: bool = False
     axis: str = ""
+    rules: Callable[[Answer], Iterable[Row]] | None = None
     shows: ModuleType | None = None
     then: tuple[tuple[str, Effort, int], ...] = ()
     short: Callable[[Answer], str] = summary.by_name
@@ -251,6 +253,7 @@ SUBJECTS = (
         "beyond it.",
         paired=True,
         axis="length",
+        rules=went_on.guesses,
         short=went_on.short,
         brief=went_on.brief,
         groups=(

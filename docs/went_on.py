@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import findings_summary as summary
 import findings_words as words
 
+from levelfield.report.cells import NONE
 from levelfield.report.decisions import Seeds
 from levelfield.report.verdicts import Finding
+from levelfield.spec import Row
 from levelfield.studies._huang2024_beyond import FALL, LengthScores
 from levelfield.studies.huang2024_longer import BACK, EXTENDED, LONGER, length_scores
 
@@ -101,6 +103,20 @@ def lead(found: Answer) -> Iterator[str]:
         "stopped to improve at their own length. The figure is of all haystacks together, in which guessing has "
         f"{guesses} words."
     )
+
+
+def guesses(found: Answer) -> Iterator[Row]:
+    """Rows of what guessing has at each length, in all haystacks together."""
+    old, new = length_scores(found.results.rows)
+    for length in sorted({old.trained, *old.farther, *new.farther}):
+        yield Row(
+            task=found.planned[0].task.name,
+            model="guessing",
+            protocol=NONE,
+            metric="accuracy",
+            at=f"length={length}",
+            value=old.floor(length, "") / 100,
+        )
 
 
 def _falls(found: Answer, times: int) -> list[Finding]:

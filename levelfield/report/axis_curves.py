@@ -11,6 +11,7 @@ are level lines to compare with. Rows that also name a layer make one line for e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -278,6 +279,7 @@ def _panel(
 ) -> None:
     """Draws one task. at: the place where rules were measured, None for level lines."""
     ends: list[tuple[float, str, str]] = []
+    called = _called([*((line.model, line.protocol) for line in lines.along), *lines.level])
     for line in lines.along:
         mine = look[line.model, line.protocol]
         _draw(axes, line, mine)
@@ -286,11 +288,11 @@ def _panel(
             for x, y, anchor in line.printed:
                 axes.plot(x, y, "D", color=style.INK, mfc="none", markersize=4.5, url=style.url(anchor))
             ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
-        ends.append((line.medians[-1][1], line.model, mine.colour))
+        ends.append((line.medians[-1][1], called[line.model, line.protocol], mine.colour))
     for name, (value, anchor) in lines.level.items():
         mine, url = look[name], style.url(anchor)
         axes.axhline(value, color=mine.colour, linewidth=1.3, linestyle=mine.dashes, url=url)
-        ends.append((value, name[0], mine.colour))
+        ends.append((value, called[name], mine.colour))
     for line in lines.rules:
         axes.plot(*zip(*line.medians, strict=True), "o:", color=style.FAINT, linewidth=1.2, markersize=3, zorder=0.5)
         ends.append((line.medians[-1][1], line.model, style.FAINT))
@@ -307,6 +309,12 @@ def _panel(
         _make_room(axes, at, max((len(style.short(name)) for _, name in rules), default=0))
         end_labels(axes, ends)
         end_labels(axes, named, at)
+
+
+def _called(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Returns what stands at the ends of lines: the model, with its protocol where the panel has several of one."""
+    lines = Counter(model for model, _ in names)
+    return {name: ", ".join(name) if lines[name[0]] > 1 else name[0] for name in names}
 
 
 BESIDE = 1.8  # inches that labels on both sides of a panel take

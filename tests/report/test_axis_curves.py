@@ -39,3 +39,24 @@ def test_a_single_point_is_drawn_beside_a_task_on_which_the_axis_is_varied() -> 
     drawn, nothing = (axis_curves.curve(r, gather(r, "accuracy"), "kernel", "accuracy") for r in (beside, alone))
     assert (drawn.alt if drawn else "") == "Test accuracy against kernel on listops, image."
     assert (nothing.alt if nothing else "") == ""
+
+
+def test_lines_of_one_model_are_told_apart_by_their_protocols_at_their_ends() -> None:
+    _, results = fixtures.locality()
+    again = {run: {**spec, "protocol": {**spec["protocol"], "name": "spt"}} for run, spec in results.specs.items()}
+    copies = [
+        Row(**{**row, "run": f"{row['run']}-spt", "protocol": "spt"})
+        for row in results.rows
+        if row.get("run") and row.get("model", "").startswith("conv")
+    ]
+    both = replace(
+        results,
+        rows=[*results.rows, *copies],
+        specs={**results.specs, **{f"{run}-spt": spec for run, spec in again.items()}},
+        ledgers={**results.ledgers, **{f"{run}-spt": ledger for run, ledger in results.ledgers.items()}},
+    )
+    one, two = (axis_curves.curve(r, gather(r, "accuracy"), "kernel", "accuracy") for r in (results, both))
+    assert one and two
+    assert ">conv<" in one.svg and "conv, " not in one.svg
+    (before,) = {arm.protocol for arm in arms_of(results).values() if arm.model.startswith("conv")}
+    assert f">conv, {before}<" in two.svg and ">conv, spt<" in two.svg and ">attention<" in two.svg
