@@ -56,8 +56,8 @@ def findings(
     """Returns rows of every arm: score and share, each with `_low` and `_high`; and of what is learnable.
 
     floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, such as those
-    with the same input, (N,); None where each stands by itself. constant: the scores of the one answer that is right
-    most often on these very examples, (N,), which what is learnable has to be above as well, since a model that has
+    with the same input, (N,); None where each stands by itself. constant: the scores of the one answer that is
+    best on these very examples, (N,), which what is learnable has to be above as well, since a model that has
     learnt nothing may happen to give it.
     """
     reference = max(arms, key=lambda arm: arm.validation)
