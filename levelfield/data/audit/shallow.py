@@ -168,9 +168,10 @@ def _ridge(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
 def _dependent(centred: np.ndarray, train: Features) -> np.ndarray:
     """Returns the buckets on whose presence the targets depend most in the training split, at most CHOSEN."""
     present = np.bincount(train.bucket, minlength=BUCKETS)
-    sums = [np.bincount(train.bucket, column[train.example], BUCKETS) for column in centred.T]
-    dependence = np.square(np.stack(sums)).sum(0) / np.maximum(present, 1)
-    ranked = np.argsort(-dependence, kind="stable")[:CHOSEN]
+    dependence = np.zeros(BUCKETS)
+    for column in centred.T:
+        dependence += np.square(np.bincount(train.bucket, column[train.example], BUCKETS))
+    ranked = np.argsort(-dependence / np.maximum(present, 1), kind="stable")[:CHOSEN]
     return ranked[present[ranked] > 0]
 
 
