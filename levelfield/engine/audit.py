@@ -330,11 +330,16 @@ def floor(task: Task, train: Examples, test: Examples) -> np.ndarray:
 
 
 def constant(task: Task, test: Examples) -> np.ndarray | None:
-    """Returns what the one class that is right most often on these test examples scores on each, (N,); None where
-    answers are no classes. Of labels at steps it is the share of an example's labelled steps, as models are scored."""
+    """Returns what the one answer that is best on these test examples scores on each, (N,); None without answers.
+
+    It is the commonest class, the set of labels by which F1 is highest, or the mean number. Of labels at steps it is
+    the share of an example's labelled steps, as models are scored.
+    """
+    y = np.asarray(test.y)
+    if isinstance(task.output, Values | LabelSet):
+        return floor(task, test, test)
     if not isinstance(task.output, Label | StepLabels):
         return None
-    y = np.asarray(test.y)
     values, counts = np.unique(y[y >= 0], return_counts=True)
     right = y == values[counts.argmax()]
     return steps.shares(right, test) if test.stepwise else right.astype(np.float64)

@@ -15,8 +15,12 @@ import numpy as np
 
 def f1(guess: np.ndarray, true: np.ndarray) -> np.ndarray:
     """Returns the F1 of each example, (N,), of two sets of labels, (N, L) bool each; 1 where both are empty."""
-    both, size = (guess & true).sum(-1), guess.sum(-1) + true.sum(-1)
-    return np.where(size > 0, 2 * both / np.maximum(size, 1), 1.0)
+    return _f1((guess & true).sum(-1), guess.sum(-1) + true.sum(-1))
+
+
+def _f1(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns F1 from how many labels are in both sets, and how many in the one and in the other together, (N,)."""
+    return np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), 1.0)
 
 
 def guessed(likely: np.ndarray) -> np.ndarray:
@@ -42,12 +46,15 @@ def commonest(train: np.ndarray) -> np.ndarray:
     """Returns the set, (L,) bool, of the k commonest labels, for the k that scores best on train, (N, L)."""
     true = train > 0
     ranked = np.argsort(-true.mean(0), kind="stable")
-    best, made = -1.0, np.zeros(train.shape[1], bool)
-    for count in range(train.shape[1] + 1):
-        guess = np.zeros(train.shape[1], bool)
-        guess[ranked[:count]] = True
-        if (score := float(f1(guess[None], true).mean())) > best:
-            best, made = score, guess
+    both, size = np.zeros(len(true), int), true.sum(1)
+    best, most = -1.0, 0
+    for count in range(true.shape[1] + 1):
+        if count:
+            both += true[:, ranked[count - 1]]
+        if (score := float(_f1(both, size + count).mean())) > best:
+            best, most = score, count
+    made = np.zeros(true.shape[1], bool)
+    made[ranked[:most]] = True
     return made
 
 

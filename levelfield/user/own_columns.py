@@ -186,7 +186,7 @@ def _numbers(cell: Any, name: str, number: int, finite: bool) -> np.ndarray:
         )
     try:
         items = [] if missing(cell) else cell.translate(BETWEEN).split() if isinstance(cell, str) else cell
-        values = np.asarray(items, np.float64)
+        values = _floats(items)
     except (TypeError, ValueError):
         raise UserError(
             f"Row {number} of the column {name} is no list of numbers: give a cell such as '0.1 0.2', or --text."
@@ -209,6 +209,14 @@ def _numbers(cell: Any, name: str, number: int, finite: bool) -> np.ndarray:
             "with: divide the column by a number, or leave such rows out with --skip-broken."
         )
     return values
+
+
+def _floats(items: Any) -> np.ndarray:
+    """Returns numbers as float64, and infinity for whole ones beyond it, such as 10**400."""
+    try:
+        return np.asarray(items, np.float64)
+    except OverflowError:
+        return np.array([float(str(item)) for item in items])
 
 
 def require_one(cells: Sequence[Any], name: str) -> None:
@@ -306,6 +314,8 @@ def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray
         for row, cell in enumerate(cells):
             try:
                 found[row, at] = np.nan if missing(cell) else float(cell)
+            except OverflowError:  # of a whole number beyond all of float64
+                found[row, at] = np.inf
             except (TypeError, ValueError):
                 raise UserError(
                     f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label, "

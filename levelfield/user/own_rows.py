@@ -284,10 +284,11 @@ def _known(y: np.ndarray) -> np.ndarray:
 
 
 def _key(row: Any, group: str) -> bytes:
-    """Returns what keeps rows together: their group, where they have one, else their input."""
-    if group:
-        return group.encode()
-    return row.tobytes() if isinstance(row, np.ndarray) else " ".join(map(str, row)).encode()
+    """Returns what keeps rows together: their group, where they have one, else their input. Half of a surrogate pair,
+    as a JSON file may have one, is encoded by itself."""
+    if not group and isinstance(row, np.ndarray):
+        return row.tobytes()
+    return (group or " ".join(map(str, row))).encode("utf-8", "surrogatepass")
 
 
 def _encoded(sequences: _Sequences, train: np.ndarray) -> tuple[list[np.ndarray], Input]:

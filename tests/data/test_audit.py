@@ -51,6 +51,22 @@ def test_places_and_lengths() -> None:
     assert ngrams(np.array([5, 5]), pair, 1).bucket.size == 2, "each document has buckets of its own"
 
 
+def test_symbols_that_training_has_not_do_not_speak_for_the_rarer_class() -> None:
+    """Eight in ten runs of three are in no training sequence; one class has nine tenths of all examples."""
+    rng = np.random.default_rng(0)
+    made: dict[SplitName, Examples] = {
+        split: Examples.of_equal_length(rng.integers(0, 40, (200, 30)).astype(np.uint8), np.arange(200) % 10 // 9)
+        for split in SPLITS
+    }
+    codes = {split: made[split].x.astype(np.int64) for split in SPLITS}
+    train, test = (shallow.Counted(ngrams(codes[s], made[s], 3), made[s].y) for s in ("train", "test"))
+    assert np.mean(~np.isin(test.features.bucket, train.features.bucket)) > 0.8
+    goal = shallow._Goal.of(Known("none"), train.y)
+    for rule, predict in shallow._rules(goal, train.features):
+        right = float(goal.scores(predict(test.features, 200), test.y).mean())
+        assert right > 0.75, rule  # of naive Bayes it was 0.1
+
+
 def test_a_signal_is_cut_into_levels_that_are_equally_full() -> None:
     x = np.random.default_rng(0).exponential(size=(4_000, 1))
     task = replace(Known(), rule="first")

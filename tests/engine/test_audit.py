@@ -18,7 +18,8 @@ from levelfield.engine.audit import Folders
 from levelfield.presets import audit, efforts
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
-from levelfield.spec import Examples, Task, UserError, no_progress
+from levelfield.report.audit.shares import FREE, Scored, findings
+from levelfield.spec import Examples, LabelSet, Output, Task, UserError, no_progress
 from levelfield.tasks.corpus import Corpus
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.parity import Parity
@@ -151,13 +152,31 @@ def test_a_floor_is_the_best_guess() -> None:
     assert np.isclose(-away.mean(), np.square(numbers["test"].y - numbers["train"].y.mean()).mean())
 
 
+class Tagged(Known):
+    """The same, with any of three labels."""
+
+    output: Output = LabelSet(3)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+
 def test_the_commonest_answer_is_that_of_the_test_examples() -> None:
     x, labels = np.zeros((5, 4), np.uint8), np.array([2, 1, 2, 0, 2])
     of_sequences = Examples.of_equal_length(x, labels)
     assert auditing.constant(ListOps(), of_sequences).tolist() == [1, 0, 1, 0, 1]
     steps = Examples(np.zeros(7, np.uint8), np.array([0, 3, 5, 7]), np.array([1, 1, -1, 0, 1, -1, -1]), stepwise=True)
     assert auditing.constant(Parity(), steps).tolist() == [1, 0.5, 0]
-    assert auditing.constant(Known("sum"), Known("sum").build(None)["test"]) is None
+    numbers = Examples.of_equal_length(x, np.array([[1.0], [2.0], [3.0], [4.0], [10.0]]))
+    assert auditing.constant(Known("sum"), numbers).tolist() == [-9, -4, -1, 0, -36]  # of their mean, 4
+    sets = Examples.of_equal_length(x, np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]]))
+    assert np.allclose(auditing.constant(Tagged(), sets), [1, 2 / 3, 1, 1, 0])  # of the first two
+
+
+def test_a_guess_that_is_nearer_to_the_mean_of_other_years_has_learnt_nothing() -> None:
+    rng = np.random.default_rng(0)
+    train, test = (Examples.of_equal_length(np.zeros((300, 1), np.uint8), rng.normal(m, 1, (300, 1))) for m in (0, 0.4))
+    nearer = -np.square(test.y[:, 0] - 0.05)  # 0.05, whatever the input is
+    guess, best = auditing.floor(Known("sum"), train, test), auditing.constant(Known("sum"), test)
+    rows = (findings([Scored("s4", FREE, 0.0, nearer[None])], guess, constant=each) for each in (None, best))
+    assert [row.get("value") for each in rows for row in each if row.get("metric") == "learnable"] == [1, 0]
 
 
 PARITY_OF_MARKS = tasks.find("reach_parity")

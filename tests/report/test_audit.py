@@ -11,7 +11,7 @@ import pytest
 
 from levelfield.report.audit import page, words
 from levelfield.report.audit.reading import Reading
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, cross_validated, findings
 from levelfield.spec import Row
 
 WINDOWS = (1, 5, 9, 17, 33)
@@ -289,6 +289,16 @@ def test_the_answer_that_happens_to_be_commonest_is_nothing_learnt() -> None:
     facts = [row("steps", 200, "test", "place=median")]
     assert Reading.of([*facts, *findings(arms, half)]).learnable
     assert not Reading.of([*facts, *findings(arms, half, constant=heads[0])]).learnable
+
+
+def test_an_arm_that_guesses_as_guessing_does_has_learnt_nothing_though_float32_rounds_its_scores_up() -> None:
+    """Kept scores are float32, in which an F1 of two thirds is a little more than in float64."""
+    floor = np.random.default_rng(0).choice([0.0, 2 / 3, 1.0], 300)
+    kept = floor.astype(np.float32)
+    assert kept.mean(dtype=np.float64) > floor.mean()
+    found = findings([Scored("s4", FREE, 0.6, kept[None])], floor)
+    folds = cross_validated({"length": kept}, floor, np.arange(300))
+    assert [r.get("value") for r in (*found, *folds) if r.get("metric") in ("learnable", "folds_learnt")] == [0, 0]
 
 
 def test_nothing_passes_for_something_about_as_rarely_as_said() -> None:

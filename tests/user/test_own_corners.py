@@ -53,6 +53,25 @@ def test_a_cell_as_long_as_a_book_is_read_where_a_long_of_c_has_32_bits(
     assert limit(before) == 131_072
 
 
+def test_whole_numbers_beyond_floats_are_refused_or_left_out_as_infinite_ones_are(tmp_path: Path) -> None:
+    rows = [json.dumps({"x": [0.5 * n, 10**400 if n == 3 else n], "y": n % 2, "z": n + 10**400}) for n in range(30)]
+    at = tmp_path / "rows.jsonl"
+    at.write_text("\n".join(rows))
+    with pytest.raises(UserError, match="Row 4 of the column x has a number that is not finite"):
+        OwnData(str(at), channels=("x",), label="y").build(None)
+    with pytest.raises(UserError, match="Row 1 of the column z has a number that is not finite"):
+        OwnData(str(at), channels=("x",), target=("z",), skip_broken=True).build(None)
+    assert OwnData(str(at), channels=("x",), label="y", skip_broken=True).left_out == 1
+
+
+def test_half_of_a_surrogate_pair_is_a_symbol_and_a_name_of_a_group_like_others(tmp_path: Path) -> None:
+    at = tmp_path / "rows.jsonl"
+    at.write_text("\n".join(json.dumps({"x": f"a{n} \ud800", "y": n % 2, "g": f"\ud800{n // 2}"}) for n in range(60)))
+    assert OwnData(str(at), symbols="x", label="y").input.symbols > 2
+    by_group = OwnData(str(at), text="x", label="y", group="g")
+    assert sum(by_group.shared_groups.values()) == 0 and len(set(by_group.groups["train"].tolist())) > 15
+
+
 def test_brackets_among_symbols_stay() -> None:
     """Without them, expressions of different value are the same."""
     words = ["[MAX 2 [MIN 4 7 ] 0 ]", "[MIN 2 3 ]", "( 5 )", None]

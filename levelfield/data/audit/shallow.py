@@ -30,7 +30,7 @@ from levelfield.data.audit.features import (
 from levelfield.spec import SPLITS, Examples, Label, LabelSet, SplitName, Task
 from levelfield.spec.label_sets import f1, guessed
 
-VERSION = 5  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
+VERSION = 6  # of facts and rules: another one when either changes, so that what earlier audits have kept is not used
 CHOSEN = 1_024  # features that ridge regression sees, those that the training targets depend on most
 SMOOTHING = (1.0, 0.01)  # counts added by naive Bayes
 PENALTIES = (1e-3, 1e-1, 1e1)  # of ridge regression, times the number of examples
@@ -126,13 +126,14 @@ def _rules(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
 
 
 def _naive_bayes(goal: _Goal, train: Features, added: float) -> Predict:
-    """Multinomial naive Bayes on counts."""
+    """Multinomial naive Bayes on counts, to which what the training split has not says nothing: smoothed, it would be
+    likeliest in the class that has least."""
     assert goal.labels is not None
     classes = goal.targets.shape[1]
     keys = train.bucket * classes + goal.labels[train.example]
     counts = np.bincount(keys, train.times, BUCKETS * classes).reshape(BUCKETS, classes)
-    there = max(1, int((counts.sum(1) > 0).sum()))
-    logs = np.log((counts + added) / (counts.sum(0) + added * there))
+    there = counts.sum(1, keepdims=True) > 0
+    logs = np.where(there, np.log((counts + added) / (counts.sum(0) + added * max(1, there.sum()))), 0.0)
     prior = np.log((goal.targets.sum(0) + 1) / (len(goal.targets) + classes))
 
     def predict(found: Features, examples: int) -> np.ndarray:
@@ -167,9 +168,10 @@ def _ridge(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
 def _dependent(centred: np.ndarray, train: Features) -> np.ndarray:
     """Returns the buckets on whose presence the targets depend most in the training split, at most CHOSEN."""
     present = np.bincount(train.bucket, minlength=BUCKETS)
-    sums = [np.bincount(train.bucket, column[train.example], BUCKETS) for column in centred.T]
-    dependence = np.square(np.stack(sums)).sum(0) / np.maximum(present, 1)
-    ranked = np.argsort(-dependence, kind="stable")[:CHOSEN]
+    dependence = np.zeros(BUCKETS)
+    for column in centred.T:
+        dependence += np.square(np.bincount(train.bucket, column[train.example], BUCKETS))
+    ranked = np.argsort(-dependence / np.maximum(present, 1), kind="stable")[:CHOSEN]
     return ranked[present[ranked] > 0]
 
 

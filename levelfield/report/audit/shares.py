@@ -56,8 +56,8 @@ def findings(
     """Returns rows of every arm: score and share, each with `_low` and `_high`; and of what is learnable.
 
     floor: the scores of the rule that guesses best, (N,). groups: the number of each example's group, such as those
-    with the same input, (N,); None where each stands by itself. constant: the scores of the one answer that is right
-    most often on these very examples, (N,), which what is learnable has to be above as well, since a model that has
+    with the same input, (N,); None where each stands by itself. constant: the scores of the one answer that is
+    best on these very examples, (N,), which what is learnable has to be above as well, since a model that has
     learnt nothing may happen to give it.
     """
     reference = max(arms, key=lambda arm: arm.validation)
@@ -122,7 +122,7 @@ def cross_validated(scores: Mapping[str, np.ndarray], floor: np.ndarray, groups:
         found = _score(each[None], groups, bool(floor.min() >= 0))
         yield from (row | Row(split="all") for row in _three(name, "folds", found, f"{RULE}={name}", len(floor)))
     best = max(scores, key=lambda name: float(scores[name].mean()))
-    gain = scores[best].astype(np.float64) - floor
+    gain = scores[best].astype(np.float64) - _as_kept(floor, scores[best])
     error = float(gain.std()) * math.sqrt(design_effect(gain - gain.mean(), groups) / len(gain))
     # so rare an error is beyond what DRAWS test sets can tell
     enough = len(gain) >= FEWEST and equal_groups(groups) >= FEWEST_GROUPS
@@ -151,11 +151,17 @@ class _Drawn(NamedTuple):
 
     def above(self, arm: Scored, rival: np.ndarray) -> bool:
         """Whether the arm is above the scores of a rival, (N,), at LEARNT."""
-        return bool(np.quantile(self.means[arm.name] - self.times @ rival.astype(np.float64), LEARNT / 2) > 0)
+        return bool(np.quantile(self.means[arm.name] - self.times @ _as_kept(rival, arm.scores), LEARNT / 2) > 0)
 
     def gain(self, arm: Scored) -> np.ndarray:
         """How far the arm is above guessing, (DRAWS,)."""
         return self.means[arm.name] - self.floor
+
+
+def _as_kept(guessing: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Returns what a guess scores, (N,) float64, rounded as those scores are that it is compared with: an arm that
+    guesses the same is above it by nothing, and not by what float32 makes of an F1 of two thirds."""
+    return guessing.astype(scores.dtype).astype(np.float64)
 
 
 def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limited:
