@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,11 @@ import toys
 from paced import wait_for
 from stages import BYTES, Heard, Stage, refused, undisturbed
 
-from levelfield.engine import jobs, pool
+from levelfield.engine import jobs, pool, ray
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
 from levelfield.engine.pool import Pool, Workplace
+from levelfield.engine.questions import Job as Questions
 from levelfield.engine.slurm import Slurm
 from levelfield.engine.training import Job
 from levelfield.files import read_json
@@ -65,11 +67,33 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
     spread = ("--engine", "slurm", "--device", "cuda", "--gpus", "1", "--nproc", "4")
     assert "--nproc 4 takes a GPU for each, and a worker has 1: give --gpus 4." in refused(capsys, *spread)
+    second = ("--engine", "slurm", "--gpus", "1", "--device", "cuda:1")
+    assert "has 1, so not cuda:1: give --device cuda." in refused(capsys, *second)
     assert "'slurm'" in refused(capsys, "--engine", "slum")
     assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
     monkeypatch.setenv("PATH", "/nowhere")
     assert "no sbatch here" in refused(capsys, "--engine", "slurm")
     assert list(state.glob("*.job")) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "nproc", "taken"),
+    [
+        ("cuda:0", 0.5, 1, True),
+        ("cuda:1", 0.5, 1, False),
+        ("cuda:1", 2, 1, True),
+        ("cuda:1", 2, 2, False),
+        ("cuda:1", 0, 1, True),  # a cluster that gives out no GPUs, whose workers see all of their machine
+        ("cuda", 2, 2, True),
+    ],
+)
+def test_a_device_is_one_of_those_that_a_worker_is_given(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: float, nproc: int, taken: bool
+) -> None:
+    monkeypatch.setattr(ray, "_ray", lambda: None)
+    job = Questions(Path("questions.json"), device, spread=nproc)
+    with nullcontext() if taken else pytest.raises(UserError, match=f"not {device}: give --device cuda"):
+        engine(Placement("ray", gpus=gpus), job, ["one"])
 
 
 def execute(stage: Stage, jobs: int) -> Outcome:
