@@ -140,6 +140,26 @@ def test_a_command_that_is_refused_leaves_the_jobs_of_others_in_the_queue(
     wait_for(lambda: not fake_slurm.running(state))
 
 
+def test_workers_of_another_device_threads_or_data_have_an_order_of_their_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a worker with a GPU would train on the CPU, as the command before it asked for. The same command finds its
+    own, also where it names the folder of data in another way."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    others = [replace(stage.job, device="cuda"), replace(stage.job, threads=2), replace(stage.job, data=Path("other"))]
+    made = [queued(stage, job) for job in (stage.job, *others)]
+    for own, job in zip(made, (stage.job, *others), strict=True):
+        known = jobs.read(read_json(own.place.path)["job"])
+        assert isinstance(known, Job)
+        assert (known.device, known.threads, known.data) == (job.device, job.threads, job.data.absolute())
+    again = engine(Placement("slurm", jobs=1), stage.job, stage.runs())
+    assert again.open(replace(stage.job, data=Path("data")).order(stage.runs())) == [stage.runs()[0].id]
+    for own in made:
+        own.cancel()
+    wait_for(lambda: not fake_slurm.running(stage.folder / "slurm" / "state"))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_what_this_machine_lacks_is_asked_of_the_workers(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
