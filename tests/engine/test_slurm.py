@@ -76,6 +76,19 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     assert list(state.glob("*.job")) == []
 
 
+def test_a_time_limit_beyond_that_of_the_partition_is_one_sentence_and_nothing_stays_queued(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most clusters queue such jobs, and never start them."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    state = stage.folder / "slurm" / "state"
+    (state / "too long").touch()
+    said = refused(capsys, "--engine", "slurm", "--time", "99:00:00")
+    assert "their --time is longer than the partition allows. Give less" in said
+    wait_for(lambda: not fake_slurm.running(state))
+
+
 @pytest.mark.parametrize(
     ("device", "gpus", "nproc", "taken"),
     [
