@@ -93,7 +93,8 @@ def main(command: str, state: Path, words: Sequence[str]) -> None:
     elif command == "squeue":
         alive = meant(state, words, running(state))
         gone = meant(state, words, {path.stem: 0 for path in state.glob("*.cancelled")}) if "all" in words else {}
-        print("\n".join(f"{task} {'RUNNING' if task in alive else 'CANCELLED'}" for task in gone | alive))
+        told = "PENDING PartitionTimeLimit" if (state / "too long").exists() else "RUNNING None"
+        print("\n".join(f"{task} {told if task in alive else 'CANCELLED None'}" for task in gone | alive))
     elif command == "scancel":
         for task, pid in meant(state, words, running(state)).items():
             (state / f"{task}.cancelled").touch()

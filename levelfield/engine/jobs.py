@@ -73,7 +73,7 @@ class Job(Protocol):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What tells it from other jobs in the same folder."""
+        """What tells it from other jobs in the same folder, beside its device and threads."""
         ...
 
     def order(self, units: Sequence[Any], /) -> Order:

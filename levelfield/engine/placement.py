@@ -52,7 +52,8 @@ HERE = Placement()
 def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Engine:
     """Returns the engine for these units of a job.
 
-    Raises UserError for an unknown one or one that is not here, and for fewer GPUs of a worker than work on a unit.
+    Raises UserError for an unknown one or one that is not here, for fewer GPUs of a worker than work on a unit, and for
+    a device beyond those that a worker is given.
     """
     if placement.engine not in ENGINES:
         raise UserError(f"There is no engine '{placement.engine}': {closest(placement.engine, ENGINES)}")
@@ -62,7 +63,19 @@ def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Engine:
     if placement.elsewhere and 0 < placement.gpus < together > 1 and job.device != "cpu":
         flag = f"{job.processes_flag} {together}"
         raise UserError(f"{flag} takes a GPU for each, and a worker has {placement.gpus:g}: give --gpus {together}.")
+    if placement.elsewhere and placement.gpus:
+        _check_number(job.device, together, placement.gpus)
     found: Mapping[str, Callable[[Placement, Job, Sequence[Any]], Engine]] = vars(
         import_module(f"levelfield.engine.{placement.engine}")
     )
     return found["engine"](placement, job, units)
+
+
+def _check_number(device: str, together: int, gpus: float) -> None:
+    """Raises UserError where the GPUs of a unit, the first of which is the device, go beyond those of a worker.
+
+    An engine that gives out GPUs shows a worker its own alone, and each worker counts these from 0.
+    """
+    kind, _, first = device.partition(":")
+    if kind == "cuda" and first.isdigit() and int(first) + together > max(gpus, 1):
+        raise UserError(f"A worker counts its own GPUs from 0 and has {gpus:g}, so not {device}: give --device cuda.")

@@ -100,9 +100,9 @@ class Pool:
         code, or where others are refused."""
         self.order = order
         order.job.prepare(order.units)
-        out = order.job.out.absolute()
-        name = f"levelfield-{hashlib.sha256(repr((str(out), *order.job.identity)).encode()).hexdigest()[:10]}"
-        threads = order.job.threads
+        job, threads = order.job.absolute(), order.job.threads
+        out, worker = job.out, (job.device, threads)  # other options of workers are another order
+        name = f"levelfield-{hashlib.sha256(repr((str(out), *worker, *job.identity)).encode()).hexdigest()[:10]}"
         self.place = Workplace(name, out / FOLDER / f"{name}.json", threads, cpus=threads * order.processes)
         self.cluster.open(self.place)
         if not self.place.path.exists() or not self.cluster.alive():

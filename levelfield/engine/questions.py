@@ -95,7 +95,7 @@ class Job:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return "questions", self.path.name
+        return "questions", self.path.name, self.copies, self.spread
 
     def asked(self) -> QuestionFile:
         """Reads the file of questions. Raises UserError."""

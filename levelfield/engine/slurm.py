@@ -31,6 +31,7 @@ NOTICE_S = 60  # between the signal and the time limit
 PATIENCE_S = 60.0  # for one command of Slurm
 ELSEWHERE = "start this on a login node of the cluster, or leave --engine out"
 CANCELLED = "CANCELLED"  # by somebody: a job whose node dies is requeued, or has NODE_FAIL
+TOO_LONG = "PartitionTimeLimit"  # why a job waits whose time limit is longer than that of its partition
 ENDED = (CANCELLED, "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 ENDED += ("PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED")
 
@@ -88,13 +89,20 @@ class Slurm:
         return "\n".join(lines) + "\n"
 
     def alive(self) -> int:
-        """Counts tasks that wait, run or are about to end. Where Slurm does not answer for a moment, it counts one."""
-        words = ("--user", getpass.getuser(), "--name", self.place.name, "--states", "all", "--format", "%i %T")
+        """Counts tasks that wait, run or are about to end. Where Slurm does not answer for a moment, it counts one.
+
+        Raises UserError where all of them wait for ever, as they ask for more time than their partition allows.
+        """
+        words = ("--user", getpass.getuser(), "--name", self.place.name, "--states", "all", "--format", "%i %T %r")
         code, listed, _ = _command("squeue", "--noheader", "--array", *words)
         if code:
             return 1
-        states = {task: state.strip() for task, _, state in (line.partition(" ") for line in listed.splitlines())}
-        alive = {task for task, state in states.items() if task and state not in ENDED}
+        known = {task: told.split() for task, _, told in (line.partition(" ") for line in listed.splitlines())}
+        states = {task: told[0] for task, told in known.items() if told}
+        alive = {task for task, state in states.items() if state not in ENDED}
+        if alive and all(TOO_LONG in known[task] for task in alive):
+            why = f"Slurm never starts the jobs of {self.place.name}: their --time is longer than the partition allows"
+            raise UserError(f"{why}. Give less, and cancel what is left of them.")
         gone = [states.get(task) for task in self.seen if not alive]
         self.cancelled = bool(gone) and all(state == CANCELLED for state in gone)
         self.seen = alive or self.seen

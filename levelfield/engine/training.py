@@ -71,7 +71,7 @@ class Job:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return self.source, self.effort, self.pattern, self.trial
+        return self.source, self.effort, self.pattern, self.trial, str(self.data)
 
     def order(self, runs: Sequence[Run], /) -> Order:
         """Returns what is to be done of these runs. Raises UserError as `load` does."""

@@ -264,6 +264,7 @@ def test_a_job_travels_as_text_and_machines_with_other_files_refuse_it(folder: P
     job = replace(planned(folder, folder / "to"), device="cuda", threads=3, copies=2, spread=4)
     assert jobs.read(job.to_json()) == job
     assert job.asked().evaluations == EVALUATIONS
+    assert replace(job, copies=1).identity != job.identity  # which would take more memory
     others = planned(folder, folder / "to", EVALUATIONS[:1])
     assert others.out == job.out and others.identity != job.identity  # so that both may have workers
     (name, block), *_ = job.asked().blocks.items()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,11 @@ import toys
 from paced import wait_for
 from stages import BYTES, Heard, Stage, refused, undisturbed
 
-from levelfield.engine import jobs, pool
+from levelfield.engine import jobs, pool, ray
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.placement import Placement, engine
 from levelfield.engine.pool import Pool, Workplace
+from levelfield.engine.questions import Job as Questions
 from levelfield.engine.slurm import Slurm
 from levelfield.engine.training import Job
 from levelfield.files import read_json
@@ -65,11 +67,46 @@ def test_bad_input_is_one_sentence_and_nothing_is_queued(
     assert "whole GPUs" in refused(capsys, "--engine", "slurm", "--gpus", "0.5")
     spread = ("--engine", "slurm", "--device", "cuda", "--gpus", "1", "--nproc", "4")
     assert "--nproc 4 takes a GPU for each, and a worker has 1: give --gpus 4." in refused(capsys, *spread)
+    second = ("--engine", "slurm", "--gpus", "1", "--device", "cuda:1")
+    assert "has 1, so not cuda:1: give --device cuda." in refused(capsys, *second)
     assert "'slurm'" in refused(capsys, "--engine", "slum")
     assert "--partition is not for --engine local" in refused(capsys, "--partition", "gpu")
     monkeypatch.setenv("PATH", "/nowhere")
     assert "no sbatch here" in refused(capsys, "--engine", "slurm")
     assert list(state.glob("*.job")) == []
+
+
+def test_a_time_limit_beyond_that_of_the_partition_is_one_sentence_and_nothing_stays_queued(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most clusters queue such jobs, and never start them."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    state = stage.folder / "slurm" / "state"
+    (state / "too long").touch()
+    said = refused(capsys, "--engine", "slurm", "--time", "99:00:00")
+    assert "their --time is longer than the partition allows. Give less" in said
+    wait_for(lambda: not fake_slurm.running(state))
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "nproc", "taken"),
+    [
+        ("cuda:0", 0.5, 1, True),
+        ("cuda:1", 0.5, 1, False),
+        ("cuda:1", 2, 1, True),
+        ("cuda:1", 2, 2, False),
+        ("cuda:1", 0, 1, True),  # a cluster that gives out no GPUs, whose workers see all of their machine
+        ("cuda", 2, 2, True),
+    ],
+)
+def test_a_device_is_one_of_those_that_a_worker_is_given(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: float, nproc: int, taken: bool
+) -> None:
+    monkeypatch.setattr(ray, "_ray", lambda: None)
+    job = Questions(Path("questions.json"), device, spread=nproc)
+    with nullcontext() if taken else pytest.raises(UserError, match=f"not {device}: give --device cuda"):
+        engine(Placement("ray", gpus=gpus), job, ["one"])
 
 
 def execute(stage: Stage, jobs: int) -> Outcome:
@@ -114,6 +151,26 @@ def test_a_command_that_is_refused_leaves_the_jobs_of_others_in_the_queue(
     wait_for(lambda: len(fake_slurm.running(state)) == 1)
     second.cancel()
     wait_for(lambda: not fake_slurm.running(state))
+
+
+def test_workers_of_another_device_threads_or_data_have_an_order_of_their_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a worker with a GPU would train on the CPU, as the command before it asked for. The same command finds its
+    own, also where it names the folder of data in another way."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    others = [replace(stage.job, device="cuda"), replace(stage.job, threads=2), replace(stage.job, data=Path("other"))]
+    made = [queued(stage, job) for job in (stage.job, *others)]
+    for own, job in zip(made, (stage.job, *others), strict=True):
+        known = jobs.read(read_json(own.place.path)["job"])
+        assert isinstance(known, Job)
+        assert (known.device, known.threads, known.data) == (job.device, job.threads, job.data.absolute())
+    again = engine(Placement("slurm", jobs=1), stage.job, stage.runs())
+    assert again.open(replace(stage.job, data=Path("data")).order(stage.runs())) == [stage.runs()[0].id]
+    for own in made:
+        own.cancel()
+    wait_for(lambda: not fake_slurm.running(stage.folder / "slurm" / "state"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
