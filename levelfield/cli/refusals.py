@@ -30,9 +30,12 @@ def with_flag(error: Unreadable, words: Sequence[str]) -> UserError:
     """Returns the error with the flag that the word was given to; with all of them where several were."""
     flag, found = "", []
     for word in words:
+        value = word
         if word.startswith("--"):
-            flag, _, word = word.partition("=")
-        found += [flag] if flag and word == error.text else []
+            flag, equals, value = word.partition("=")
+            if not equals:
+                continue
+        found += [flag] if flag and value == error.text else []
     named = " or ".join(dict.fromkeys(found))
     return UserError(f"{named} {error}".strip())
 
