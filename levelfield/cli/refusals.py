@@ -70,5 +70,7 @@ def _unknown(word: str, flat: str, command: str) -> str:
     if not word.startswith("-"):
         return f"{command} takes no further word '{word}': `{command} --help` shows what it takes."
     near = re.search(r"Perhaps you meant: (?:-\w, )?(--[\w-]+)", flat)
+    if near and near[1] == word:
+        return f"{word} stands after '--', which ends the options of {command}: write options before it."
     fix = f"did you mean '{near[1]}'?" if near else f"`{command} --help` lists its options."
     return f"{command} has no option {word}: {fix}"
