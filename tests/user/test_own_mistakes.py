@@ -129,3 +129,16 @@ def test_a_record_is_neither_an_input_nor_an_output(here: Path, ending: str) -> 
         OwnData(f"a{ending}", text="x", label="several").build(None)
     with pytest.raises(UserError, match="never has two labels in a cell: write each label by itself, without a list"):
         OwnData(f"a{ending}", text="x", labels=("one",)).build(None)
+
+
+def test_blank_lines_of_a_table_are_none_of_its_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One above the names of the columns made the file an empty one, and one of blanks a row with too few cells."""
+    rows = [f"words {n};{n % 2}" for n in range(20)]
+    Path("a.csv").write_text("\n".join(["", " ", "text;label", "", *rows[:9], "  ", *rows[9:], ""]))
+    (part,) = own_files.read(Path("a.csv"))
+    assert part.columns == {"text": [f"words {n}" for n in range(20)], "label": [f"{n % 2}" for n in range(20)]}
+    assert part.skipped == 0
+    Path("a.csv").write_text("\n\ntext;label\na;0\nb\n")
+    assert "a.csv, line 5: it has 1 cell, but the first line names 2 columns" in refused(capsys, "a.csv")
+    Path("a.csv").write_text("\n \n")
+    assert "a.csv is empty" in refused(capsys, "a.csv")
