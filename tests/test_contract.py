@@ -123,6 +123,7 @@ FAULTS: dict[str, tuple[Rule, dict[str, Any], str]] = {
     "shape": (lambda m, x, k: (x @ m.weight)[:, :-1], {}, r"\(3, 33, 16\) into \(3, 32, 16\)"),
     "tuple": (lambda m, x, k: (x, None), {}, r"returns a tuple.*such as y\[0\]"),
     "integers": (lambda m, x, k: (x @ m.weight).long(), {}, "torch.int64"),
+    "complex": (lambda m, x, k: (x @ m.weight) * 1j, {}, "torch.complex64.*: end its forward with `.real`"),
     "raises": (lambda m, x, k: x @ m.weight[1:], {}, r"fails on an input of shape \(3, 33, 16\) with no mask: Runtime"),
     "not finite": (lambda m, x, k: (x @ m.weight).log(), {}, "NaN or infinite numbers for a standard normal input"),
     "mask wanted": (mask_wanted, {}, "NoneType.*A mask is None where nothing is padded"),

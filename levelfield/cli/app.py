@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -33,12 +33,12 @@ from levelfield.cli.arguments import (
     EngineName,
     Execution,
     Folder,
-    Number,
     NumericsOptions,
     ReachOptions,
     StudyName,
     Switch,
     Text,
+    Threads,
     Trials,
     check_text,
 )
@@ -53,6 +53,10 @@ from levelfield.cli.streams import ended, guarded, say
 from levelfield.cli.task_commands import croissant, prepare, verify
 from levelfield.files import made
 from levelfield.spec import Effort, UserError
+
+if TYPE_CHECKING:
+    from levelfield.engine.find import Source
+    from levelfield.spec import Study
 
 Shell = Literal["bash", "zsh", "fish", "tcsh"]
 DESCRIPTION = "A level playing field for long-sequence models."
@@ -97,7 +101,7 @@ def plan(
         json: print JSON, with every run and whether it is done
         trials: recipes to try for every arm first (default: 0, as the study says)
     """
-    from levelfield.engine.find import Source, choose, matches
+    from levelfield.engine.find import Source
     from levelfield.longcontext.survey import Survey
 
     source = Source.of(study, trials, numerics.numerics(), own.added(options.options()))
@@ -107,12 +111,20 @@ def plan(
         asked = (loaded, effort or "paper", pattern, runs_dir)
         say(survey_commands.to_json(*asked) if json else "\n".join(survey_commands.lines(*asked)))
         return
+    _show_plan(source, loaded, effort or "minutes", pattern, (runs_dir, data), json=json)
+
+
+def _show_plan(
+    source: Source, loaded: Study, effort: Effort, pattern: str, folders: tuple[Path, Path], *, json: bool = False
+) -> None:
+    """Prints what a study will train and cost, and trains nothing. folders: of runs and of prepared data."""
     from levelfield.engine import forecast, tuning
     from levelfield.engine import plan as planning
+    from levelfield.engine.find import choose, matches
     from levelfield.presets import arm_remarks
     from levelfield.runs import store
 
-    effort = effort or "minutes"
+    runs_dir, data = folders
     planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
     runs = choose(planned, effort, "" if loaded.search_at(effort) else pattern)
     if json:
@@ -133,7 +145,7 @@ def run(
     engine: EngineName = "local",
     cluster: Annotated[ClusterOptions, arg(name="")] = CLUSTER,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
-    threads: Number = 1,
+    threads: Threads = 1,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
     options: Annotated[CompareOptions, arg(name="")] = COMPARE_OPTIONS,
@@ -181,6 +193,7 @@ def compare(
     report_dir: Folder = Path("report"),
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    dry_run: Switch = False,
 ) -> None:
     """Compare your own nn.Module with baselines at equal budget, then write the report.
 
@@ -190,6 +203,7 @@ def compare(
         effort: how much compute the study may take
         report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: 0, none)
+        dry_run: say what it comes to (runs, FLOPs, time, what differs between the arms), and train nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
@@ -202,6 +216,9 @@ def compare(
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
     study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
+    if dry_run:
+        _show_plan(source, study, effort, "", (execution.runs_dir, execution.data))
+        return
     made(report_dir, "--report-dir")
     ended(train_commands.tune(job, study, execution.here, say))
     ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))

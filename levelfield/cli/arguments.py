@@ -32,6 +32,7 @@ from levelfield.spec.numerics import Precision
 
 T = TypeVar("T", int, float)
 MOST = 1_000_000_000
+MOST_THREADS = 1_024  # of a process; torch ends with a segmentation fault where they are very many
 NO_HINT = arg(help_behavior_hint="")
 
 
@@ -82,6 +83,14 @@ def real(text: str) -> float:
     if not 0 < number < float("inf"):
         raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number above 0: give one such as 0.001.")
     return number
+
+
+def decimal(text: str) -> float:
+    """Reads a number: decimal("0.6") is 0.6. Raises UserError for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number: give one such as 0 or 0.6.") from None
 
 
 def dollars(text: str) -> float:
@@ -171,13 +180,17 @@ Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Pa
 Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
-Steps = Annotated[int, _one("N", partial(whole, least=1))]
+Positive = Annotated[int, _one("N", partial(whole, least=1))]
 Length = Annotated[int, _one("N", tokens)]
 Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]
 Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
+Threads = Annotated[int, _one("N", partial(whole, least=1, most=MOST_THREADS))]
+ThreadsIfAny = Annotated[int | None, _one("N", partial(whole, least=1, most=MOST_THREADS)), NO_HINT]
+Width = Annotated[int, _upto("width")]
 Share = Annotated[float, _one("X", share)]
 Dollars = Annotated[float, _one("X", dollars)]
+Decimal = Annotated[float, _one("X", decimal), NO_HINT]
 Rate = Annotated[float | None, _one("X", real), NO_HINT]
 Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), NO_HINT]
@@ -322,9 +335,9 @@ class NumericsOptions:
 
     precision: Annotated[Precision, NO_HINT] = "float32"
     compile: Switch = False
-    accumulate: Annotated[int, _one("N", whole), NO_HINT] = 1
+    accumulate: Annotated[Positive, NO_HINT] = 1
     recompute: Switch = False
-    nproc: Annotated[int, _one("N", whole), NO_HINT] = 1
+    nproc: Annotated[Positive, NO_HINT] = 1
     shard: Switch = False
     by_length: Switch = False
 

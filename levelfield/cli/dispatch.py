@@ -9,6 +9,7 @@ Only the command that was named reads its options, so that a misspelt one is com
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -95,12 +96,21 @@ def _require_command_first(name: str, words: Sequence[str]) -> None:
 
 def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None:
     given = current(words, flags(command), lambda flag: flag in help_of(command))
+    _require_no_path(given)
     config = (tyro.conf.FlagCreatePairsOff,)
     try:
         call = _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)
     except Unreadable as error:
         raise with_flag(error, given) from error
     call()
+
+
+def _require_no_path(words: Sequence[str]) -> None:
+    """Raises UserError for a word that would be read as an option and is the name of a file or folder here."""
+    options = words[: words.index("--")] if "--" in words else words
+    for word in options:
+        if re.match(r"-[^-]", word) and os.path.lexists(word):
+            raise UserError(f"{word} begins as an option does: write {shlex.quote(f'./{word}')} for the path.")
 
 
 def _help(group: Group, otherwise: Callable[..., None], name: str) -> NoReturn:

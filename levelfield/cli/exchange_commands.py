@@ -78,6 +78,8 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         module = shlex.quote(f"{target.folder / exported.GROUP}.py")
         say(f"inspect eval {module} --model PROVIDER/NAME")
         say("levelfield import logs/*.eval --model NAME")
+    if target.form == "jsonl":
+        say(f'Add the answer to each line as "pred", then: levelfield import {folder} --model NAME')
 
 
 def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:

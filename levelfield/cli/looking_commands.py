@@ -23,12 +23,12 @@ from levelfield.cli.arguments import (
     Folder,
     Folders,
     Kind,
-    Number,
     Page,
     Paths,
     StudyName,
     Switch,
     Text,
+    Width,
 )
 from levelfield.cli.streams import ended, say
 from levelfield.files import read_rows
@@ -122,7 +122,7 @@ def probe(
 
 def check(
     name: Annotated[Positional[str], arg(metavar="NAME")],
-    width: Number = 32,
+    width: Width = 32,
     sources: Annotated[File, arg(name="from")] = None,
 ) -> None:
     """Check a mixer, task, probe or study of your own, or of a plug-in, rule by rule.

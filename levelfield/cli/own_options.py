@@ -14,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Share, Steps, Switch, Text
+from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Positive, Share, Switch, Text
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -53,7 +53,7 @@ class OwnColumns:
     group: Column = ""
     test_share: Share = 0.2
     val_share: Share = 0.1
-    longest: Steps = 4_096
+    longest: Positive = 4_096
     split_seed: Number = 0
     skip_broken: Switch = False
     missing: Cells = ()
@@ -128,7 +128,7 @@ class OwnFile(OwnColumns):
         if self.own:
             return (OwnColumns(**{f.name: getattr(self, f.name) for f in fields(OwnColumns)}).word(self.own),)
         if self != NO_FILE:
-            raise UserError("Columns are named, but no file: give it with --own reviews.csv.")
+            raise UserError("Options of your own data are given, but no file: give it with --own reviews.csv.")
         return ()
 
 

@@ -30,9 +30,12 @@ def with_flag(error: Unreadable, words: Sequence[str]) -> UserError:
     """Returns the error with the flag that the word was given to; with all of them where several were."""
     flag, found = "", []
     for word in words:
+        value = word
         if word.startswith("--"):
-            flag, _, word = word.partition("=")
-        found += [flag] if flag and word == error.text else []
+            flag, equals, value = word.partition("=")
+            if not equals:
+                continue
+        found += [flag] if flag and value == error.text else []
     named = " or ".join(dict.fromkeys(found))
     return UserError(f"{named} {error}".strip())
 
@@ -67,5 +70,7 @@ def _unknown(word: str, flat: str, command: str) -> str:
     if not word.startswith("-"):
         return f"{command} takes no further word '{word}': `{command} --help` shows what it takes."
     near = re.search(r"Perhaps you meant: (?:-\w, )?(--[\w-]+)", flat)
+    if near and near[1] == word:
+        return f"{word} stands after '--', which ends the options of {command}: write options before it."
     fix = f"did you mean '{near[1]}'?" if near else f"`{command} --help` lists its options."
     return f"{command} has no option {word}: {fix}"

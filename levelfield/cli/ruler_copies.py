@@ -39,11 +39,8 @@ from levelfield.spec import UserError
 def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, runs_dir: Path) -> Answerer:
     """Returns the copies that the options ask for, or the one in this process.
 
-    Raises UserError for numbers that cannot be.
+    Raises UserError for places that cannot be.
     """
-    for flag, number in (("--copies", place.copies), ("--spread", place.spread), ("--threads", place.threads)):
-        if number is not None and number < 1:
-            raise UserError(f"{flag} must be at least 1, not {number}.")
     if place.engine.lower() == "vllm":
         raise UserError(
             f"vLLM is asked as a server: vllm serve {choice.name} --tensor-parallel-size N, and then levelfield ruler "

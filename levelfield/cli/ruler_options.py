@@ -16,15 +16,19 @@ from tyro.conf import Positional, arg
 from levelfield.cli.arguments import (
     NO_HINT,
     Count,
+    Decimal,
     Device,
     Dollars,
     EngineName,
     Folder,
+    Jobs,
     Name,
     Names,
     Number,
+    Positive,
     Switch,
     Text,
+    ThreadsIfAny,
 )
 from levelfield.spec import Effort
 
@@ -54,7 +58,7 @@ class EvalOptions:
     lengths: Names = ()
     tasks: Names = ()
     depths: Names = ()
-    count: Count = None
+    count: Jobs = None
     seed: Count = None
     flavour: Annotated[Name, arg(name="variant")] = None
     template: Name = None
@@ -93,9 +97,9 @@ class PlaceOptions:
     """
 
     engine: EngineName = "local"
-    copies: Annotated[Number, arg(aliases=["--devices"])] = 1
-    spread: Number = 1
-    threads: Count = None
+    copies: Annotated[Positive, arg(aliases=["--devices"])] = 1
+    spread: Positive = 1
+    threads: ThreadsIfAny = None
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,13 @@ class ServedOptions:
     model: Name = None
     ask: Annotated[Literal["text", "ids", "chat", "chat-prefix", "chat-marked-prefix"], NO_HINT] = "text"
     system: Text = ""
-    temperature: Annotated[float, arg(metavar="X", help_behavior_hint="")] = 0.0
+    temperature: Decimal = 0.0
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
     budget_field: Annotated[Literal["max_tokens", "max_completion_tokens"], NO_HINT] = "max_tokens"
     more: Text = ""
-    at_once: Number = 8
-    tries: Number = 8
-    timeout: Number = 600
+    at_once: Positive = 8
+    tries: Positive = 8
+    timeout: Positive = 600
     key_env: Text = "OPENAI_API_KEY"
     prices: Names = ()
     limit: Dollars = 5.0

@@ -107,8 +107,6 @@ def client_of(address: Address, options: ServedOptions) -> Client:
         ("at-once", options.at_once, MOST_AT_ONCE),
     )
     for name, value, most in limits:
-        if value < 1:
-            raise UserError(f"--{name} is {value}: give 1 or more.")
         if value > most:
             raise UserError(f"--{name} is {value}: give {most} at most.")
     patience = Patience(tries=options.tries, timeout=float(options.timeout))

@@ -71,8 +71,6 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
         say(sentence)
     if not placement.elsewhere:
         job.check_device(runs)
-    if job.threads < 1:
-        raise UserError(f"--threads must be at least 1, not {job.threads}.")
     engine = placements.engine(placement, job, runs)
     made(job.out, "--runs-dir")
     made(job.data, "--data")

@@ -74,7 +74,8 @@ class Subject:
             raise UserError(f"{name} turns {shapes}: a mixer keeps (batch, length, width).")
         if not y.is_floating_point() or torch.promote_types(x.dtype, y.dtype) != x.dtype:
             what = f"{name} returns {y.dtype} numbers for {x.dtype} ones"
-            raise UserError(f"{what}: end its forward with `.to(x.dtype)`.")
+            end = ".real" if y.is_complex() else ".to(x.dtype)"
+            raise UserError(f"{what}: end its forward with `{end}`.")
         return y
 
     def _output(self, x: Tensor, mask: Tensor | None) -> object:

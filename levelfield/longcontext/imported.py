@@ -17,6 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,8 +60,21 @@ EXAMPLES = (
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Returns the files of answers in a folder, at any depth, in the order of their paths."""
-    return sorted(path for path in folder.absolute().rglob("*") if path.is_file() and any(map(path.match, IN_FOLDERS)))
+    """Returns the files of answers in a folder, at any depth, in the order of their paths. Lines that levelfield
+    exported are such a file where the first has an answer, or in a folder with nothing else, to say what they lack."""
+    files = sorted(path for path in folder.absolute().rglob("*") if path.is_file())
+    lines = {path: _exported(path) for path in files if path.suffix == ".jsonl"}
+    named = [path for path in files if any(map(path.match, IN_FOLDERS)) or "pred" in lines.get(path, ())]
+    return named or [path for path, first in lines.items() if first]
+
+
+def _exported(path: Path) -> Mapping[str, Any]:
+    """Returns the first of the lines that levelfield exported; nothing for another file."""
+    with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+        first = json.loads(file.readline())
+        if isinstance(first, dict) and {"settings", "key", "outputs"} <= first.keys():
+            return first
+    return {}
 
 
 def read_all(

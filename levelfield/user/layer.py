@@ -23,6 +23,8 @@ MASKS = {"mask": True, "key_padding_mask": False, "src_key_padding_mask": False}
 WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
 SIZES = {*WIDTHS, "input_size", "in_features", "out_features", "input_dim", "output_dim", "in_dim", "out_dim"}
 """Names of parameters that get the width where they are required, all of them."""
+DECLARED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+"""Kinds of parameters that are passed: those that can be given by a name of their own."""
 
 
 class UserLayer(nn.Module):
@@ -79,8 +81,7 @@ def constructor_arguments(
     """Returns keyword arguments for a class or function. Raises UserError that names what is missing or unknown."""
     name = getattr(make, "__name__", "it")
     parameters = _parameters(make)
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    named = {k: p for k, p in parameters.items() if p.kind in kinds}
+    named = {k: p for k, p in parameters.items() if p.kind in DECLARED}
     takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
     _check_settings(name, settings if not takes_any else settings.keys() & named.keys(), named)
     required = [k for k, p in named.items() if p.default is p.empty and k not in settings]
@@ -99,6 +100,19 @@ def constructor_arguments(
             "colon."
         )
     return _both_ways(arguments, settings, width)
+
+
+def undeclared(make: Callable[..., Any], error: BaseException) -> str:
+    """Returns the parameter that a class or function of **kw or *args may have missed where it has failed with `error`;
+    "" for one that declares all its parameters. The key of a KeyError is that parameter, or what gets the width."""
+    parameters = _parameters(make)
+    declared = {k for k, p in parameters.items() if p.kind in DECLARED}
+    if len(declared) == len(parameters):
+        return ""
+    key = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+    if key.isidentifier() and key not in declared:
+        return key
+    return "" if declared else WIDTHS[0]
 
 
 def _named_width(named: Collection[str]) -> str | None:

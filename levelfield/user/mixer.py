@@ -33,7 +33,7 @@ from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
 from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named
-from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument
+from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, undeclared
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
 OF_WIDTH = re.compile(r"width|dim|divi|multiple", re.IGNORECASE)  # in what a constructor says of a size that it refuses
@@ -70,8 +70,7 @@ class UserMixer(MixerConfig):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            hint = ": give another width (--width)." if OF_WIDTH.search(str(error)) else ""
-            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{hint}") from error
+            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{_hint(make, error)}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
         return UserLayer(made, self.name, self.max_length)
@@ -194,6 +193,17 @@ def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, A
         raise UserError(f"The settings of {name} must be numbers, text, None or tuples of them.") from error
     takes_mask = isinstance(make, type) and mask_argument(make.forward, name) is not None
     return UserMixer(path, name, sha, takes_mask, tuple(sorted(kept.items())))
+
+
+def _hint(make: Maker, error: BaseException) -> str:
+    """Returns what may mend a constructor that fails, "" where nothing is known."""
+    if lacked := undeclared(make, error):
+        return (
+            f": it is called with the parameters that it declares by name; where {lacked} is one, declare it too, "
+            "before the ** or *."
+        )
+    refuses = not isinstance(error, KeyError) and OF_WIDTH.search(str(error))
+    return ": give another width (--width)." if refuses else ""
 
 
 def _is_config(given: object) -> bool:

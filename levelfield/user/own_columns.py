@@ -75,6 +75,20 @@ def missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
+def require_flat(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+    """Raises UserError for a cell that is a record, or a list of them, as JSON lines and Parquet may have."""
+    for cells, name in zip(columns, names, strict=True):
+        for number, cell in enumerate(cells, 1):
+            listed = isinstance(cell, (list, tuple)) and len(cell) > 0
+            if isinstance(record := cell[0] if listed else cell, dict):
+                fields = list(map(str, record)) or ["field"]
+                raise UserError(
+                    f"Row {number} of the column {name} is a {'list of records' if listed else 'record'} "
+                    f"({', '.join(fields)}): write the field that is meant into a column of its own, such as "
+                    f"{name}_{fields[0]}, and name that."
+                )
+
+
 def require_text(cells: Sequence[Any], name: str) -> None:
     """Raises UserError for a cell that holds several things, or bytes, which has no text of its own."""
     for number, cell in enumerate(cells, 1):
@@ -83,11 +97,10 @@ def require_text(cells: Sequence[Any], name: str) -> None:
                 f"Row {number} of the column {name} is bytes and no text: store it as text, in UTF-8, or name a column "
                 "of text."
             )
-        if isinstance(cell, (*LISTS, dict)):
+        if isinstance(cell, LISTS):
             raise UserError(
-                f"Row {number} of the column {name} is a {'record' if isinstance(cell, dict) else 'list'} and no text: "
-                "name lists of words or symbols with --symbols, lists of measured numbers with --channels, or give "
-                "--text a column of text."
+                f"Row {number} of the column {name} is a list and no text: name lists of words or symbols with "
+                "--symbols, lists of measured numbers with --channels, or give --text a column of text."
             )
 
 
@@ -125,10 +138,10 @@ def symbols(cells: Sequence[Any]) -> list[list[str] | None]:
     """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none.
 
     Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises
-    UserError for a record, and for bytes.
+    UserError for bytes.
     """
-    if any(isinstance(cell, (dict, bytes, bytearray)) for cell in cells):
-        raise UserError("A cell of --symbols is a record or bytes: name a column of words, or of lists of them.")
+    if any(isinstance(cell, (bytes, bytearray)) for cell in cells):
+        raise UserError("A cell of --symbols is bytes: name a column of words, or of lists of them.")
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
     split = items if all(items(text) is not None for text in texts) else str.split
     found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)
@@ -221,7 +234,7 @@ def _floats(items: Any) -> np.ndarray:
 
 def require_one(cells: Sequence[Any], name: str) -> None:
     """Raises UserError for a cell of a label that holds several classes."""
-    if any(isinstance(cell, (list, tuple, dict)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
+    if any(isinstance(cell, (list, tuple)) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells):
         raise UserError(
             f"The label {name} has several classes in a cell, but an example has one here: name a column of sets of "
             f"labels with --labels {shlex.quote(name)}."

@@ -182,12 +182,13 @@ def _table(path: Path, split: str, skip_broken: bool) -> Part:
 
 def _csv(path: Path, skip_broken: bool) -> Table:
     with path.open(encoding=encoding(path), newline="") as file, _long_cells():
-        head = file.readline()
+        head = next((line for line in iter(file.readline, "") if line.strip()), "")
         file.seek(0)
         tabs = path.suffix.lower() == ".tsv" and "\t" in head
         lines = csv.reader(file, delimiter="\t" if tabs else _delimiter(head), strict=True)
+        rows = (cells for cells in lines if len(cells) > 1 or "".join(cells).strip())  # no blank lines
         try:
-            names = [name.strip() for name in next(lines, [])]
+            names = [name.strip() for name in next(rows, [])]
         except csv.Error as error:
             raise UserError(f"{path}, line {lines.line_num}: {error}: mend its quotation marks.") from error
         if not any(names):
@@ -195,17 +196,17 @@ def _csv(path: Path, skip_broken: bool) -> Table:
         _distinct(path, names)
         kept, skipped, first = [], 0, lines.line_num + 1
         try:
-            for cells in lines:
+            for cells in rows:
                 first = lines.line_num + 1
                 if len(cells) == len(names):
                     kept.append(cells)
-                elif cells and not skip_broken:
+                elif not skip_broken:
                     raise UserError(
-                        f"{path}, line {lines.line_num}: it has {len(cells)} cells, but the first line names "
-                        f"{len(names)} columns: mend it, or leave such rows out with --skip-broken."
+                        f"{path}, line {lines.line_num}: it has {len(cells)} cell{'s' * (len(cells) > 1)}, but the "
+                        f"first line names {len(names)} columns: mend it, or leave such rows out with --skip-broken."
                     )
                 else:
-                    skipped += bool(cells)
+                    skipped += 1
         except csv.Error as error:
             raise UserError(
                 f"{path}, line {first}: {error}: mend its quotation marks. --skip-broken cannot leave it out, as it "

@@ -40,8 +40,12 @@ def label_sets(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[
     there = sorted({label for found in sets if found for label in found}, key=by_number)
     if max((len(found) for found in sets if found), default=0) < 2:
         raise UserError(
-            f"The column {name} never has two labels in a cell: name it with --label, or separate the labels of a cell "
-            f"by one of {' '.join(SEPARATORS)}."
+            f"The column {name} never has two labels in a cell: "
+            + (
+                "write each label by itself, without a list, and name the column with --label."
+                if any(isinstance(cell, LISTS) for cell in column)
+                else f"name it with --label, or separate the labels of a cell by one of {' '.join(SEPARATORS)}."
+            )
         )
     if len(there) > MOST_CLASSES:
         raise UserError(f"The column {name} has {len(there):,} labels: give one of at most {MOST_CLASSES:,}.")

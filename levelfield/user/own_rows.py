@@ -182,6 +182,7 @@ def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> 
 def _sequences(task: Settings, cells: Cells) -> _Sequences:
     if task.text:
         column = cells.column(task.text, "--text")
+        own_columns.require_flat([column], [task.text])
         own_columns.require_text(column, task.text)
         if not task.tokenizer:
             return _Sequences(own_columns.texts(column), "bytes")
@@ -189,6 +190,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         return _Sequences(rows, "pieces", count)
     if task.symbols:
         column = cells.column(task.symbols, "--symbols")
+        own_columns.require_flat([column], [task.symbols])
         if isinstance(first := column[0], np.ndarray) and (first.dtype.kind == "f" or first.ndim != 1):
             raise UserError(
                 f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
@@ -197,6 +199,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
         return _Sequences(own_columns.symbols(column), "symbols")
     if task.channels:
         columns = [cells.column(name, "--channels") for name in task.channels]
+        own_columns.require_flat(columns, task.channels)
         first = columns[0][0]
         if isinstance(first, np.ndarray) and first.ndim == 2 and first.shape[1] > 1:
             name = task.channels[0]
@@ -252,9 +255,11 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
     """
     if task.target:
         columns = [cells.column(name, "--target", task.missing) for name in task.target]
+        own_columns.require_flat(columns, task.target)
         return _Targets(own_columns.values(columns, task.target))
     if task.labels:
         columns = [cells.column(name, "--labels", task.missing) for name in task.labels]
+        own_columns.require_flat(columns, task.labels)
         names, y = own_labels.label_sets(columns, task.labels)
         return _Targets(y, own_labels.named(names, classes.get(task.labels[0], ())))
     arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
@@ -270,6 +275,7 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
         )
     column = cells.column(name, "--label", task.missing)
     column = [c[0] if isinstance(c, np.ndarray) and c.shape == (1,) else c for c in column]
+    own_columns.require_flat([column], [name])
     own_columns.require_one(column, name)
     if name in classes:
         return _Targets(own_columns.numbered_classes(column, len(classes[name])), classes[name])

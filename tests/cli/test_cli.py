@@ -81,8 +81,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["compare", "conv", "--lr", "nan"], "--lr 'nan' is no number above 0"),
         (["run", "toys.py", "--precision", "tf32", "--device", "cpu"], "tf32 is of NVIDIA GPUs, and this is cpu"),
         (["run", "toys.py", "--accumulate", "3"], "A batch of 8 has no 3 equal parts"),
-        (["run", "toys.py", "--accumulate", "0"], "accumulate=0 parts: give 1 or more"),
-        (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads must be at least 1"),
+        (["run", "toys.py", "--accumulate", "0"], "--accumulate 0 is out of range: give a whole number from 1"),
+        (["run", "toys.py", "--threads", "0", "--device", "cpu"], "--threads 0 is out of range: give a whole number"),
         (
             ["run", "toys.py", "--runs-dir", "toys.py", "--device", "cpu"],
             "toys.py cannot be a folder here (it is a file)",

@@ -60,6 +60,22 @@ def test_a_comparison_reports_what_it_was_asked_and_says_what_it_leaves_out(
     assert tasks(plain) == {"induction"}
 
 
+def test_a_dry_run_prints_the_plan_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MIXER)
+    words = ["mine.py:Mine", "--tasks", "recall", "--protocols", "scratch", "--baselines", "conv", "--effort", "smoke"]
+    shown = []
+    for command in (["compare", *words, "--trials", "2", "--dry-run"], ["plan", *words, "--trials", "2"]):
+        main(command)
+        said = capsys.readouterr().out
+        assert "2 runs, 0 done" in said and "Tuning: 2 trials" in said and "All 2 runs: " in said
+        shown.append([line for line in said.splitlines() if not line.startswith("All 2 runs")])  # a time is measured
+    assert shown[0] == shown[1]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ""] in ([], ["__pycache__"])
+
+
 def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("status", "report", "plan"):
         with pytest.raises(SystemExit) as stop:

@@ -180,3 +180,21 @@ def test_a_configuration_that_is_none_is_told_what_to_derive_from(
         assert fix in refused(capsys, command, "mine.py:Mine")
     with pytest.raises(UserError, match=fix):
         mixer_of(dataclass(type("Mine", (), {"build": lambda self, width: None})))
+
+
+@pytest.mark.parametrize("words", [["ruler", "-model"], ["audit", "-model", "--text", "x"], ["ruler", "x", "-model"]])
+def test_a_path_that_begins_as_an_option_does(here: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    (here / "-model").mkdir()
+    assert "-model begins as an option does: write ./-model for the path." in refused(capsys, *words)
+    (here / "-model").rmdir()
+    assert "write ./-model" not in refused(capsys, *words)
+
+
+def test_an_option_behind_two_hyphens_is_told_where_it_belongs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "-model").mkdir()
+    said = refused(capsys, "ruler", "--", "-model", "--lengths", "700")
+    assert "--lengths stands after '--', which ends the options of levelfield ruler: write options before it" in said
+    assert "-model holds no weights" in refused(
+        capsys, "ruler", "--lengths=700", "--tasks=niah_single_1", "--", "-model"
+    )
+    assert "-model holds no weights" in refused(capsys, "ruler", "./-model", "--lengths=700", "--tasks=niah_single_1")

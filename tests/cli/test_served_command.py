@@ -302,7 +302,7 @@ def test_patience_grows_and_ends() -> None:
     ("words", "said"),
     [
         (("--tasks", "niah_singel_1"), "did you mean 'niah_single_1'?"),
-        (("--count", "0"), "0 samples of each task are too few"),
+        (("--count", "0"), "--count 0 is out of range: give a whole number from 1 to"),
         (("--lengths", "0"), "--lengths 0 is out of range"),
         (("--lengths", "9"), "A length of 9 has no room for a prompt"),
         (("--template", "meta-chta"), "did you mean 'meta-chat'?"),
@@ -365,7 +365,8 @@ def test_a_length_may_be_given_in_thousands_and_millions(
 def test_what_has_to_be_1_or_more_is_refused_below(
     server: ModelServer, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"{option} is 0: give 1 or more." in refused(capsys, server, "--model", "toy", option, "0")
+    said = refused(capsys, server, "--model", "toy", option, "0")
+    assert f"{option} 0 is out of range: give a whole number from 1 to" in said
 
 
 def test_another_scheme_is_told_from_a_folder() -> None:

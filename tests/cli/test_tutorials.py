@@ -78,8 +78,9 @@ def test_the_proposers_module_keeps_the_contract(here: Path, capfd: pytest.Captu
 @pytest.mark.slow
 def test_the_proposers_real_comparison_can_be_planned(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert list(written("proposer")) == []
-    (real,) = re.findall(r"^    (levelfield compare .*)", page("proposer"), re.MULTILINE)
-    assert "72 runs" in follow(real.replace("compare", "plan"), capfd)
+    dry, real = re.findall(r"^    (levelfield compare [^#\n]*?) *(?:#.*)?$", page("proposer"), re.MULTILINE)
+    assert dry == f"{real} --dry-run"
+    assert "72 runs" in follow(dry, capfd)
 
 
 def test_the_reproducers_plan_and_citation(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

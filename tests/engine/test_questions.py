@@ -278,8 +278,8 @@ def test_words_that_cannot_be_are_one_sentence_before_anything_is_loaded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, why in (
-        (("--copies", "0"), "--copies must be at least 1, not 0."),
-        (("--devices", "0"), "--copies must be at least 1, not 0."),  # another name of the same option
+        (("--copies", "0"), "--copies 0 is out of range: give a whole number from 1 to"),
+        (("--devices", "0"), "--devices 0 is out of range: give a whole"),  # another name of the same option
         (("--gpus", "1"), "--gpus is not for --engine local"),
         (("--engine", "rya", "--dry-run"), "There is no engine 'rya'"),
         (("--engine", "vllm"), "vllm serve tiny --tensor-parallel-size N, and then levelfield ruler http://127.0.0.1"),

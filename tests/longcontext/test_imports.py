@@ -134,6 +134,22 @@ def test_a_folder_has_the_answers_of_its_files(tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in imported.files_in(Path())] == ["niah_single_1.jsonl", "niah_single_2.jsonl"]
 
 
+def test_a_folder_of_exported_lines_is_read_where_answers_were_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--tokenizer", "bytes", "--lengths", "700", "--tasks", "niah_single_1", "--format", "jsonl"]
+    app.main(["export", "ruler", *words, "--folder", "e"])
+    assert 'answer to each line as "pred", then: levelfield import e --model NAME' in capsys.readouterr().out
+    assert "niah_single_1-700.jsonl has exported lines without an answer" in refused(capsys, "import", "e", "--model=m")
+    (file,) = Path("e").iterdir()
+    docs = [json.loads(line) for line in file.read_text().splitlines()]
+    written(file, *(doc | {"pred": doc["outputs"][0]} for doc in docs))
+    written(file.with_name("not_asked.jsonl"), docs[0])
+    app.main(["import", "e", "--model", "m"])
+    assert len(predictions(Path("runs/ruler/m-imported"))) == len(docs)
+
+
 def test_a_folder_with_nothing_to_read_is_told_what_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

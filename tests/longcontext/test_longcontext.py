@@ -247,7 +247,7 @@ def test_the_command_writes_rows_and_figures_and_scores_again(
         (("--rescore",), "no predictions"),
         (("--tasks", "vt", "--depths", "0.5"), "Depths are of needle tasks"),
         (("--tasks", "niah_single_1", "--depths", "2"), "--depths '2' is no number from 0 to 1"),
-        (("--count", "0"), "0 samples of each task are too few: give 1 or more"),
+        (("--count", "0"), "--count 0 is out of range: give a whole number from 1 to"),
         (("--lengths", "10,900"), "A length of 10 has no room"),
         (("--lengths", "0"), "is out of range"),
         (("--lengths", "900,1000000"), "takes at most 20000 tokens"),

@@ -110,20 +110,18 @@ def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
     assert column is not None and column.tolist() == [[1.0], [2.0]], "one number for each step is a list all the same"
 
 
-@pytest.mark.parametrize("kind", ["list", "record"])
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
-def test_a_list_or_a_record_is_no_text(tmp_path: Path, kind: str, ending: str) -> None:
+def test_a_list_is_no_text(tmp_path: Path, ending: str) -> None:
     """Written as Python writes it, it would be quotation marks and brackets for the most part."""
-    cells = [None, *({"said": f"{n}"} if kind == "record" else ["a", f"{n}"] for n in range(20))]
+    cells = [None, *(["a", f"{n}"] for n in range(20))]
     file = tmp_path / "a.jsonl"
     file.write_text("\n".join(json.dumps({"x": cell, "y": number % 2}) for number, cell in enumerate(cells)))
     if ending == ".parquet":
         file, lines = tmp_path / "a.parquet", file
         duckdb.sql(f"COPY (SELECT * FROM read_json('{lines}')) TO '{file}' (FORMAT parquet)")
-    with pytest.raises(UserError, match=f"Row 2 of the column x is a {kind} and no text: .*--symbols.*--channels"):
+    with pytest.raises(UserError, match=r"Row 2 of the column x is a list and no text: .*--symbols.*--channels"):
         OwnData(str(file), text="x", label="y").build(None)
-    if kind == "list":
-        assert OwnData(str(file), symbols="x", label="y").max_length == 2
+    assert OwnData(str(file), symbols="x", label="y").max_length == 2
 
 
 @pytest.mark.parametrize("cell", ["to_timestamp(i % 2)", "{'at': [to_timestamp(i % 2)]}"])
@@ -145,8 +143,7 @@ def test_times_with_a_zone_are_texts_in_utc(tmp_path: Path, cell: str, monkeypat
     "asked, sentence",
     [
         ({"text": "blob", "label": "y"}, "Row 1 of the column blob is bytes and no text"),
-        ({"symbols": "blob", "label": "y"}, "is a record or bytes"),
-        ({"symbols": "record", "label": "y"}, "is a record or bytes"),
+        ({"symbols": "blob", "label": "y"}, "A cell of --symbols is bytes"),
         ({"text": "x", "labels": ("empty",)}, "empty has nothing in it"),
         ({"text": "x", "label": "y", "split": "empty"}, "empty has nothing in row 1: its cells are train, val or test"),
     ],

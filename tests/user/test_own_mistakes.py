@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -108,3 +109,36 @@ def test_arrays_of_measured_numbers_are_no_symbols_and_complex_ones_are_refused(
         return
     with pytest.raises(UserError, match=sentence):
         task.input  # noqa: B018  # reads the files
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_a_record_is_neither_an_input_nor_an_output(here: Path, ending: str) -> None:
+    """A cell of several fields was said to be a set of labels, which it is not either."""
+    rows = [{"x": f"text {n}", "y": n % 2, "meta": {"stars": n % 3, "shop": "a"}} for n in range(20)]
+    rows = [row | {"several": [row["meta"]], "one": [f"{row['y']}"]} for row in rows]
+    (here / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    if ending == ".parquet":
+        duckdb.sql("COPY (SELECT * FROM read_json('a.jsonl')) TO 'a.parquet' (FORMAT parquet)")
+    outputs: list[dict[str, Any]] = [{"label": "meta"}, {"labels": ("meta",)}, {"target": ("meta",)}]
+    inputs: list[dict[str, Any]] = [{"text": "meta"}, {"symbols": "meta"}, {"channels": ("meta",)}]
+    fix = r"\(stars, shop\): write the field that is meant into a column of its own, such as {}_stars, and name that"
+    for asked in [{"text": "x"} | output for output in outputs] + [{"label": "y"} | given for given in inputs]:
+        with pytest.raises(UserError, match=f"Row 1 of the column meta is a record {fix.format('meta')}"):
+            OwnData(f"a{ending}", **asked).build(None)
+    with pytest.raises(UserError, match=f"Row 1 of the column several is a list of records {fix.format('several')}"):
+        OwnData(f"a{ending}", text="x", label="several").build(None)
+    with pytest.raises(UserError, match="never has two labels in a cell: write each label by itself, without a list"):
+        OwnData(f"a{ending}", text="x", labels=("one",)).build(None)
+
+
+def test_blank_lines_of_a_table_are_none_of_its_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One above the names of the columns made the file an empty one, and one of blanks a row with too few cells."""
+    rows = [f"words {n};{n % 2}" for n in range(20)]
+    Path("a.csv").write_text("\n".join(["", " ", "text;label", "", *rows[:9], "  ", *rows[9:], ""]))
+    (part,) = own_files.read(Path("a.csv"))
+    assert part.columns == {"text": [f"words {n}" for n in range(20)], "label": [f"{n % 2}" for n in range(20)]}
+    assert part.skipped == 0
+    Path("a.csv").write_text("\n\ntext;label\na;0\nb\n")
+    assert "a.csv, line 5: it has 1 cell, but the first line names 2 columns" in refused(capsys, "a.csv")
+    Path("a.csv").write_text("\n \n")
+    assert "a.csv is empty" in refused(capsys, "a.csv")
