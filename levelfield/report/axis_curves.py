@@ -365,7 +365,8 @@ def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], x: float | No
     """Names at the right end of their lines, or to the left of their marks at x, moved apart where they would
     overlap."""
     low, high = axes.get_ylim()
-    heights = style.spread_apart([y for y, _, _ in ends], 0.062 * (high - low))
+    gap = 0.062 * (high - low)
+    heights = style.spread_apart([y for y, _, _ in ends], gap, low + gap / 2)
     places, away, side = (("axes fraction", "data"), 4, "left") if x is None else (("data", "data"), -8, "right")
     for (_, text, shade), height in zip(ends, heights, strict=True):
         axes.annotate(

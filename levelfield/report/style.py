@@ -12,6 +12,7 @@ page, a dark one and paper. matplotlib's settings change only inside `canvas`.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -189,8 +190,9 @@ def short(text: object, most: int = 30) -> str:
     return whole if len(whole) <= most else f"{whole[: most - 1 - half]}…{whole[-half:]}"
 
 
-def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Label positions at least `gap` apart, in the given order of height, moved as little as needed."""
+def spread_apart(positions: Sequence[float], gap: float, lowest: float = -math.inf) -> list[float]:
+    """Label positions at least `gap` apart, in the given order of height, moved as little as needed; none below
+    `lowest`."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     placed = [positions[i] for i in order]
     for _ in range(200):
@@ -203,6 +205,7 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
                 moved = True
         if not moved:
             break
+    placed = [max(value, lowest + gap * place) for place, value in enumerate(placed)]
     result = [0.0] * len(positions)
     for index, value in zip(order, placed, strict=True):
         result[index] = value

@@ -323,6 +323,8 @@ def test_labels_are_moved_apart():
     ranked = sorted(placed)
     assert all(b - a >= 1 - 1e-6 for a, b in pairwise(ranked))
     assert placed[0] < placed[3] < placed[1] < placed[2]
+    raised = style.spread_apart([1.0, 1.1, 5.0, 1.05], 1.0, lowest=0.5)
+    assert raised == pytest.approx([0.5, 2.5, 5.0, 1.5]), "none below the axis"
 
 
 @pytest.mark.parametrize(
