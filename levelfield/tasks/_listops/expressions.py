@@ -19,9 +19,7 @@ from levelfield.jit.splitmix import STEP, mix
 
 MAX, MED, MIN, SM, CLOSE = 10, 11, 12, 13, 14
 MALFORMED = -1  # in place of a label
-
 _HIGH = np.uint64(32)
-
 _mix = compiled(mix)
 
 
@@ -33,8 +31,7 @@ def _below(bits: np.uint64, n: int) -> np.int64:
 
 @compiled
 def _draw(out: np.ndarray, open_: np.ndarray, state: np.uint64, length: int, max_depth: int, max_args: int) -> Any:
-    """Draws a tree whose root is an operator into `out`; returns its size, 0 if it reaches `length`, and the next
-    state.
+    """Draws a tree below an operator into `out`; returns its size, 0 if it reaches `length`, and the next state.
 
     A node above the deepest level is an operator with probability 1/4, with 2..max_args arguments. `certain` counts the
     tokens that the tree will have at least, so that a tree that would be too long stops early. Each node takes one
