@@ -39,6 +39,7 @@ from levelfield.studies import (
     miralles2025_table4,
     precision,
     reach,
+    scorecard,
 )
 
 TRAINED = {
@@ -133,13 +134,13 @@ def test_numbers_before_and_after_exchanged_say_no_everywhere(name: str) -> None
 
 
 def test_every_study_with_a_verdict_is_fed() -> None:
-    """Noise goes to them in test_decisions.py and test_precision.py, printed numbers of language models in
-    test_survey_verdicts.py."""
+    """Noise goes to them in test_decisions.py, test_precision.py and test_weaknesses.py, printed numbers of language
+    models in test_survey_verdicts.py."""
     found = {name: find.Source(name).find() for name in find.listing("studies")}
     studies = {name: study for name, study in found.items() if isinstance(study, Study)}
     small_tasks = amos2025_arms, amos2025_labels, amos2025_patience, amos2025_small, amos2025_starts
     small_tasks += miralles2025_enriched, miralles2025_small
-    others = (huang2024_counting, huang2024_longer, huang2024_small, demo, every_task, precision, reach)
+    others = (huang2024_counting, huang2024_longer, huang2024_small, demo, every_task, precision, reach, scorecard)
     own = {study.study.name for study in (*small_tasks, *others)} | {"state_tracking"}
     averaged = {amos2025_figure2.study.name}  # of which only averages over tasks are printed
     fed = TRAINED.keys() | own | averaged

@@ -43,7 +43,6 @@ class Called(nn.Module):
         (("compare", "wide.py:Called"), "called at width 16, called on up to 256 steps, does not fit into memory ("),
         (("reach", "wide.py:Called"), "called at width 16, called on 33 steps, does not fit into memory ("),
         (("check", "wide.py:Called", "--width", "8"), "called at width 8 does not fit into memory ("),
-        (("check", "attention", "--width", "10000000"), "attention at width 10,000,000 does not fit into memory ("),
     ],
 )
 def test_what_does_not_fit_is_one_sentence_with_the_remedy(
