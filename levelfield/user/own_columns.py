@@ -79,8 +79,8 @@ def require_flat(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> None
     """Raises UserError for a cell that is a record, or a list of them, as JSON lines and Parquet may have."""
     for cells, name in zip(columns, names, strict=True):
         for number, cell in enumerate(cells, 1):
-            listed = isinstance(cell, (list, tuple)) and len(cell) > 0
-            if isinstance(record := cell[0] if listed else cell, dict):
+            listed = isinstance(cell, (list, tuple))
+            if isinstance(record := next(iter(cell), None) if listed else cell, dict):
                 fields = list(map(str, record)) or ["field"]
                 raise UserError(
                     f"Row {number} of the column {name} is a {'list of records' if listed else 'record'} "
