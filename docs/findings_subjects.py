@@ -43,14 +43,14 @@ class Subject:
     studies: (study, effort), the first of them that has results is taken. trials: how many recipes its name says were
     tried, 0 where the study itself tunes or nothing is tuned. change: what would change our mind. asks: the question
     that is put to every subject whose name, a single word, does not say. paired: whether a model is compared with
-    itself. axis: of a curve that is drawn below the answer, "" for none. rules: rows of what learns
-    nothing that the curve has as well. shows: a module with a table and figures in
-    place of the curve. then: the same study at another effort, of which `shows.longer` tells. short: the answer, below
-    the claim. brief: a shorter one, for the table at the top and the README, where there is one. headline: the claim as
-    a question, where the README answers it. lead: what it rests on and leaves open. known: of questions, by patterns of
-    their names, whose answer was known beforehand or was open until a rule was changed, why. beside: what else has to
-    be known of an answer, by such a pattern. groups: what questions of such a pattern ask together, where a section has
-    a table for each. tuned: the study whose trials chose the rates, where it is another.
+    itself. axis: of a curve that is drawn below the answer, "" for none. rules: rows of what learns nothing that the
+    curve has as well. shows: a module with a table and figures in place of the curve. then: the same study at another
+    effort, of which `shows.longer` tells. short: the answer, below the claim. brief: a shorter one, for the table at
+    the top and the README, where there is one. headline: the claim as a question, where the README answers it. lead:
+    what it rests on and leaves open. known: of questions, by patterns of their names, whose answer was known beforehand
+    or was open until a rule was changed, why. beside: what else has to be known of an answer, by such a pattern.
+    groups: what questions of such a pattern ask together, where a section has a table for each. tuned: the study whose
+    trials chose the rates, where it is another.
     """
 
     title: str

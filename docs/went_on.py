@@ -77,7 +77,7 @@ def _back(found: Answer) -> str:
 def lead(found: Answer) -> Iterator[str]:
     """What is found among look-alike pairs at each length, before and after, and what it took."""
     old, new = length_scores(found.results.rows)
-    lengths = sorted({length for asked in (old, new) for length in (asked.trained, *asked.farther)})
+    lengths = _lengths(old, new)
     yield (
         f"Runs on needles (section 8) go on: after the same training at {old.trained} words, with all weights kept, "
         f"they train at {new.trained}, at the same rate, until nothing improves. Where they find again what they had "
@@ -108,7 +108,7 @@ def lead(found: Answer) -> Iterator[str]:
 def guesses(found: Answer) -> Iterator[Row]:
     """Rows of what guessing has at each length, in all haystacks together."""
     old, new = length_scores(found.results.rows)
-    for length in sorted({old.trained, *old.farther, *new.farther}):
+    for length in _lengths(old, new):
         yield Row(
             task=found.planned[0].task.name,
             model="guessing",
@@ -117,6 +117,11 @@ def guesses(found: Answer) -> Iterator[Row]:
             at=f"length={length}",
             value=old.floor(length, "") / 100,
         )
+
+
+def _lengths(*asked: LengthScores) -> list[int]:
+    """The lengths of training and those beyond them, in order."""
+    return sorted({length for each in asked for length in (each.trained, *each.farther)})
 
 
 def _falls(found: Answer, times: int) -> list[Finding]:

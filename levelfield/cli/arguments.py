@@ -10,10 +10,12 @@ cannot be read raises UserError, in one sentence.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,34 +76,27 @@ def _upto(name: str) -> PrimitiveConstructorSpec[Any]:
     return _one("N", partial(whole, least=1, most=MOST_OF[name]))
 
 
+def _fraction(text: str, wrong: str, fits: Callable[[float], bool]) -> float:
+    """Reads a number that fits. Raises UserError, with what is wrong of any other word and the fix."""
+    with suppress(ValueError):
+        if fits(number := float(text)):
+            return number
+    raise Unreadable(text, f"'{files.abridged(text, 60)}' is {wrong}.")
+
+
 def real(text: str) -> float:
     """Reads a number: real("2e-3") is 0.002. Raises UserError for what is no number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number above 0: give one such as 0.001.")
-    return number
+    return _fraction(text, "no number above 0: give one such as 0.001", lambda number: 0 < number < math.inf)
 
 
 def decimal(text: str) -> float:
     """Reads a number: decimal("0.6") is 0.6. Raises UserError for what is none."""
-    try:
-        return float(text)
-    except ValueError:
-        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number: give one such as 0 or 0.6.") from None
+    return _fraction(text, "no number: give one such as 0 or 0.6", lambda number: True)
 
 
 def dollars(text: str) -> float:
     """Reads an amount: dollars("0.50") is 0.5. Raises UserError for what is no number from 0 on."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no amount of dollars: give one such as 5 or 0.50.")
-    return number
+    return _fraction(text, "no amount of dollars: give one such as 5 or 0.50", lambda number: 0 <= number < math.inf)
 
 
 def effort(text: str) -> Effort:
@@ -114,13 +109,7 @@ def effort(text: str) -> Effort:
 
 def share(text: str) -> float:
     """Reads a number: share("0.5") is 0.5. Raises UserError for what is no number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise Unreadable(text, f"'{files.abridged(text, 60)}' is no number from 0 to 1: give one such as 0.5.")
-    return number
+    return _fraction(text, "no number from 0 to 1: give one such as 0.5", lambda number: 0 <= number <= 1)
 
 
 def numbers(words: Sequence[str], read: Callable[[str], T], flag: str = "") -> tuple[T, ...]:
@@ -184,7 +173,7 @@ Positive = Annotated[int, _one("N", partial(whole, least=1))]
 Length = Annotated[int, _one("N", tokens)]
 Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]
-Jobs = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
+PositiveIfAny = Annotated[int | None, _one("N", partial(whole, least=1)), NO_HINT]
 Threads = Annotated[int, _one("N", partial(whole, least=1, most=MOST_THREADS))]
 ThreadsIfAny = Annotated[int | None, _one("N", partial(whole, least=1, most=MOST_THREADS)), NO_HINT]
 Width = Annotated[int, _upto("width")]
@@ -223,7 +212,7 @@ class Execution:
     runs_dir: Folder = Path("runs")
     data: DataFolder = Path("data")
     device: Device = "auto"
-    jobs: Jobs = None
+    jobs: PositiveIfAny = None
     track: Annotated[Text, arg(metavar="TRACKER")] = ""
 
     def checked_tracker(self) -> str:

@@ -21,11 +21,11 @@ from levelfield.cli.arguments import (
     Dollars,
     EngineName,
     Folder,
-    Jobs,
     Name,
     Names,
     Number,
     Positive,
+    PositiveIfAny,
     Switch,
     Text,
     ThreadsIfAny,
@@ -58,7 +58,7 @@ class EvalOptions:
     lengths: Names = ()
     tasks: Names = ()
     depths: Names = ()
-    count: Jobs = None
+    count: PositiveIfAny = None
     seed: Count = None
     flavour: Annotated[Name, arg(name="variant")] = None
     template: Name = None

@@ -62,10 +62,10 @@ EXAMPLES = (
 def files_in(folder: Path) -> list[Path]:
     """Returns the files of answers in a folder, at any depth, in the order of their paths. Lines that levelfield
     exported are such a file where the first has an answer, or in a folder with nothing else, to say what they lack."""
-    files = sorted(path for path in folder.absolute().rglob("*") if path.is_file())
-    lines = {path: _exported(path) for path in files if path.suffix == ".jsonl"}
-    named = [path for path in files if any(map(path.match, IN_FOLDERS)) or "pred" in lines.get(path, ())]
-    return named or [path for path, first in lines.items() if first]
+    files = {path for path in folder.absolute().rglob("*") if path.is_file()}
+    named = {path for path in files if any(map(path.match, IN_FOLDERS))}
+    lines = {path: first for path in files - named if path.suffix == ".jsonl" and (first := _exported(path))}
+    return sorted(named | {path for path, first in lines.items() if "pred" in first} or lines)
 
 
 def _exported(path: Path) -> Mapping[str, Any]:

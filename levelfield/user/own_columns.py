@@ -62,6 +62,13 @@ class Cells:
         found = self.columns[name]
         return [None if isinstance(c, str) and c.strip() in empty else c for c in found] if empty else found
 
+    def flat(self, name: str, flag: str, empty: Collection[str] = ()) -> list[Any]:
+        """Returns a column as `column` does. Raises UserError also for a cell that is a record, or a list of them, as
+        JSON lines and Parquet may have."""
+        found = self.column(name, flag, empty)
+        _require_flat(found, name)
+        return found
+
     def _unnamed(self) -> bool:
         """Tells whether a text file names a column as one of its own cells is, as where its first line is a row."""
         text = Path(self.where).suffix.lower() in (".csv", ".tsv")
@@ -75,18 +82,17 @@ def missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
-def require_flat(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
-    """Raises UserError for a cell that is a record, or a list of them, as JSON lines and Parquet may have."""
-    for cells, name in zip(columns, names, strict=True):
-        for number, cell in enumerate(cells, 1):
-            listed = isinstance(cell, (list, tuple))
-            if isinstance(record := next(iter(cell), None) if listed else cell, dict):
-                fields = list(map(str, record)) or ["field"]
-                raise UserError(
-                    f"Row {number} of the column {name} is a {'list of records' if listed else 'record'} "
-                    f"({', '.join(fields)}): write the field that is meant into a column of its own, such as "
-                    f"{name}_{fields[0]}, and name that."
-                )
+def _require_flat(cells: Sequence[Any], name: str) -> None:
+    """Raises UserError for a cell that is a record, or a list of them."""
+    for number, cell in enumerate(cells, 1):
+        listed = isinstance(cell, (list, tuple))
+        if isinstance(record := next(iter(cell), None) if listed else cell, dict):
+            fields = list(map(str, record)) or ["field"]
+            raise UserError(
+                f"Row {number} of the column {name} is a {'list of records' if listed else 'record'} "
+                f"({', '.join(fields)}): write the field that is meant into a column of its own, such as "
+                f"{name}_{fields[0]}, and name that."
+            )
 
 
 def require_text(cells: Sequence[Any], name: str) -> None:

@@ -181,16 +181,14 @@ def _given_splits(task: Settings, cells: Cells, parts: list[own_files.Part]) -> 
 
 def _sequences(task: Settings, cells: Cells) -> _Sequences:
     if task.text:
-        column = cells.column(task.text, "--text")
-        own_columns.require_flat([column], [task.text])
+        column = cells.flat(task.text, "--text")
         own_columns.require_text(column, task.text)
         if not task.tokenizer:
             return _Sequences(own_columns.texts(column), "bytes")
         rows, count = own_columns.pieces(column, own_columns.tokenizer_file(task.tokenizer))
         return _Sequences(rows, "pieces", count)
     if task.symbols:
-        column = cells.column(task.symbols, "--symbols")
-        own_columns.require_flat([column], [task.symbols])
+        column = cells.flat(task.symbols, "--symbols")
         if isinstance(first := column[0], np.ndarray) and (first.dtype.kind == "f" or first.ndim != 1):
             raise UserError(
                 f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
@@ -198,8 +196,7 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
             )
         return _Sequences(own_columns.symbols(column), "symbols")
     if task.channels:
-        columns = [cells.column(name, "--channels") for name in task.channels]
-        own_columns.require_flat(columns, task.channels)
+        columns = [cells.flat(name, "--channels") for name in task.channels]
         first = columns[0][0]
         if isinstance(first, np.ndarray) and first.ndim == 2 and first.shape[1] > 1:
             name = task.channels[0]
@@ -254,12 +251,10 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
     classes: column -> the names of its classes, where the files have them.
     """
     if task.target:
-        columns = [cells.column(name, "--target", task.missing) for name in task.target]
-        own_columns.require_flat(columns, task.target)
+        columns = [cells.flat(name, "--target", task.missing) for name in task.target]
         return _Targets(own_columns.values(columns, task.target))
     if task.labels:
-        columns = [cells.column(name, "--labels", task.missing) for name in task.labels]
-        own_columns.require_flat(columns, task.labels)
+        columns = [cells.flat(name, "--labels", task.missing) for name in task.labels]
         names, y = own_labels.label_sets(columns, task.labels)
         return _Targets(y, own_labels.named(names, classes.get(task.labels[0], ())))
     arrays = isinstance(next(iter(cells.columns.get("x", [None]))), np.ndarray)
@@ -273,9 +268,8 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
             f"Nothing says what is to be predicted: name a column of {task.path} with --label (classes), --labels "
             f"(sets of labels) or --target (numbers); it has {', '.join(cells.columns)}."
         )
-    column = cells.column(name, "--label", task.missing)
+    column = cells.flat(name, "--label", task.missing)
     column = [c[0] if isinstance(c, np.ndarray) and c.shape == (1,) else c for c in column]
-    own_columns.require_flat([column], [name])
     own_columns.require_one(column, name)
     if name in classes:
         return _Targets(own_columns.numbered_classes(column, len(classes[name])), classes[name])
