@@ -19,7 +19,6 @@ from levelfield.mixers.mamba2 import Mamba2
 from levelfield.mixers.rglru import RGLRU
 from levelfield.mixers.rwkv6 import RWKV6
 from levelfield.mixers.rwkv6_channel import RWKV6Channel
-from levelfield.model import Network
 from levelfield.objectives import Causal, ClassifySteps, Sum
 from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
@@ -124,15 +123,11 @@ def _matched(name: str, mixers: tuple[MixerConfig, ...], size: Size, task: Task,
 @cache
 def _parameters(model: Model, task: Task) -> int:
     """Counts the trunk: what stands around the layers, and the pattern of layers as often as it comes."""
-    assert isinstance(task.input, Tokens)
-    once, twice = (_trunk(replace(model, depth=depth)) for depth in (len(model.mixers), 2 * len(model.mixers)))
-    around, layers = 2 * once - twice, (twice - once) * model.depth // len(model.mixers)
-    return around + layers + (task.input.vocabulary - SMALLEST.vocabulary) * model.width
-
-
-def _trunk(model: Model) -> int:
-    """Counts with the fewest symbols, since to draw an embedding of many takes longer than all else."""
-    return ledger.parameters(Network(model, SMALLEST, (), mask_flag=False, seed=0))["parameters_trunk"]
+    pattern = len(model.mixers)
+    once, twice = (
+        ledger.sizes(replace(model, depth=depth), task.input)["parameters_trunk"] for depth in (pattern, 2 * pattern)
+    )
+    return once + (twice - once) * (model.depth - pattern) // pattern
 
 
 def runs(effort: Effort, name: str, made: Callable[[str, Effort], Recipe], seeds: int) -> tuple[Run, ...]:

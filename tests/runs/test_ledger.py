@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+import torch
 from tiny import MODEL, FirstSymbol
 from torch import Generator, nn
 
+from levelfield import mixers
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
-from levelfield.runs.ledger import match_width, parameters, state_size, total
+from levelfield.runs.ledger import match_width, parameters, sizes, state_size, total
 from levelfield.spec import MixerConfig, Model, UserError
 
 D = 16
@@ -103,3 +105,27 @@ def test_a_finer_width_is_taken_where_no_multiple_of_eight_is_near_and_the_model
     assert match_width(MODEL, count, 3**2, finer=True).width == min(taken, key=lambda width: abs(width**2 - 3**2))
     assert match_width(MODEL, count, 21**2).width == 24
     assert match_width(MODEL, count, round(1.03 * 16**2), finer=True).width == 16, "it is near enough"
+
+
+@pytest.mark.parametrize("mixer", [mixers.find(name) for name in mixers.NAMES], ids=mixers.NAMES)
+def test_sizes_are_those_of_a_network_with_weights(mixer: MixerConfig) -> None:
+    """Counted without random numbers, the parameters of every mixer are what a network for training has."""
+    given = heads(Classify(), FirstSymbol())
+    model = Model((mixer,), 2, 64, causal="causal" in mixer.directions)
+    drawn = Network(model, FirstSymbol().input, given, mask_flag=False, seed=0)
+    assert sizes(model, FirstSymbol().input, given) == parameters(drawn)
+
+
+@dataclass(frozen=True)
+class Unknown(Probe):
+    """Unknown code, as large as a random number says."""
+
+    opaque: ClassVar[bool] = True
+
+    def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
+        return nn.Linear(width, int(torch.empty(1).uniform_(5, 6, generator=generator)), bias=False)
+
+
+def test_unknown_code_has_its_random_numbers_while_it_is_counted() -> None:
+    alone, seen = (sizes(Model((mixer,), 1, D), FirstSymbol().input)["parameters"] for mixer in (Probe(), Unknown()))
+    assert seen == alone + 5 * D
