@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,6 +122,18 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             "are of both: give another run a --model name of its own."
         )
     ruler_command.conclude(folder, [], output.report_dir, say)
+    say_all(_cut_off(found), say)
+
+
+def _cut_off(found: Sequence[Prediction]) -> Iterator[str]:
+    """Yields a line for each length at which the model was given far fewer tokens than prompts have."""
+    for length in sorted({p.length for p in found if p.cut_off}):
+        cut = [p for p in found if p.cut_off and p.length == length]
+        yield (
+            f"At {length} the model was given {max(p.counted['prompt'] for p in cut):,} tokens or fewer of "
+            f"{several(len(cut), 'prompt')} with up to {max(p.tokens for p in cut):,}: unless its tokenizer differs "
+            "from that of the export, they were cut off, and their scores say nothing about this length."
+        )
 
 
 def export_run(where: Path, target: Path, push: str, say: Say, licence: str = "") -> bool:

@@ -171,13 +171,17 @@ def _asked(served: Served, asked: Asked, say: Say) -> Sequence[LeftOut]:
     with reserved(asked.folder, asked.report_dir, say), disk_errors(asked.folder, "--runs-dir"):
         made(asked.report_dir, "--report-dir")
         model_record.claim(asked.folder, **facts)
-        if earlier := model_record.note_address(asked.folder, address.url):
+        if earlier := model_record.other_address(asked.folder, address.url):
             say(
                 f"The last answers in {asked.folder} are of {served.model} at {earlier}, and it is {address.url} that "
                 "is asked now: if that is another model, give another --runs-dir."
             )
         asking.note_ways(asked.folder, sentences)
-        with ruler_command.shown_scores(evaluations) as show, pace.noted(asked.folder, show) as watched:
+        with (
+            ruler_command.shown_scores(evaluations) as show,
+            pace.noted(asked.folder, show) as timed,
+            model_record.address_noted(asked.folder, address.url, timed) as watched,
+        ):
             return asking.evaluate(served, evaluations, asked.folder, options.at_once, watched)
 
 

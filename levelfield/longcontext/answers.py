@@ -28,7 +28,7 @@ from levelfield.spec import Row, UserError
 from levelfield.spec.failure import Failure
 
 BASELINES = "baselines.jsonl"
-CUT = "; at a length of {} the server counted far fewer tokens than prompts have, and may have cut some off"
+CUT = "; at a length of {} far fewer tokens were counted than prompts have, and some may have been cut off"
 
 
 def stored(folder: Path) -> list[Prediction]:

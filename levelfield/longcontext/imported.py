@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,7 +150,10 @@ def _read(path: Path, length: int | None) -> Iterator[Prediction]:
     if path.suffix in INSPECT:
         yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
     elif path.suffix == ".parquet":
-        yield from (_ours(doc, text, "lighteval") for doc, text in lighteval_tasks.answers(path))
+        yield from (
+            replace(_ours(doc, text, "lighteval"), counted=counted)
+            for doc, text, counted in lighteval_tasks.answers(path)
+        )
     elif path.suffix == ".gz":
         raise UserError(f"{path} is compressed: unpack it first, with `gunzip`.")
     else:

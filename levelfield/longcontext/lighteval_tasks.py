@@ -80,8 +80,10 @@ def _doc(record: dict[str, Any], task_name: str) -> Any:
     )
 
 
-def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yields the line of every sample in a file of details, of a task that levelfield exported, and the answer to it.
+def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str, dict[str, int]]]:
+    """Yields the line of every sample in a file of details, of a task that levelfield exported, the answer to it, and
+    as `prompt` how many tokens the model was given, where the details have them: lighteval cuts off the beginning of a
+    prompt that is longer than its model takes, and says nothing.
 
     path: a file as `--save-details` writes it, details_TASK_DATE.parquet. Raises UserError.
     """
@@ -90,7 +92,9 @@ def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
             raise UserError(
                 f"{path} is of samples that levelfield did not export: it can read no others from lighteval."
             )
-        yield {**doc["specific"], "input": doc["query"]}, (response["text_post_processed"] or response["text"])[0]
+        given = len(response.get("input_tokens") or ()) - (response.get("padded_tokens_count") or 0)
+        said = (response["text_post_processed"] or response["text"])[0]
+        yield {**doc["specific"], "input": doc["query"]}, said, {"prompt": given} if given > 0 else {}
 
 
 def _details(path: Path) -> list[tuple[Any, Any]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from levelfield.files import read_json, write_json
-from levelfield.longcontext.predictions import PREDICTIONS
+from levelfield.longcontext.predictions import PREDICTIONS, OnPrediction, Prediction
 from levelfield.longcontext.served.lengths import APPROXIMATE, SERVER
 from levelfield.longcontext.survey import ANATOMY
 from levelfield.spec import UserError
@@ -77,18 +78,32 @@ def _claimed(folder: Path) -> bool:
     return (folder / MODEL).exists() and answers.exists() and answers.stat().st_size > 0
 
 
-def note_address(folder: Path, url: str) -> str:
-    """Records the address of the server whose model answers from now on.
-
-    Returns the address of those that answered before where it is another, and "" otherwise. This machine has several
-    names, which are one.
-    """
-    known = _record(folder)
-    earlier = str(known.get("address", ""))
-    if earlier == url:
-        return ""
-    write_json(folder / MODEL, known | {"address": url})
+def other_address(folder: Path, url: str) -> str:
+    """Returns the address of the server that gave a folder's last answers where it is another than this, and ""
+    otherwise. This machine has several names, which are one."""
+    earlier = str(_record(folder).get("address", ""))
     return earlier if earlier and _place(earlier) != _place(url) else ""
+
+
+@contextmanager
+def address_noted(folder: Path, url: str, on_prediction: OnPrediction) -> Iterator[OnPrediction]:
+    """Yields a function that passes answers on, and records the server's address with the first new one, or once all
+    is answered. One that refuses and answers nothing, as a wrong address, is not that of any answers."""
+    noted = False
+
+    def note() -> None:
+        nonlocal noted
+        if not noted:
+            noted = True
+            write_json(folder / MODEL, _record(folder) | {"address": url})
+
+    def watched(found: Prediction, new: bool) -> None:
+        if new:
+            note()
+        on_prediction(found, new)
+
+    yield watched
+    note()
 
 
 def _place(url: str) -> str:

@@ -156,6 +156,20 @@ def test_another_server_with_the_same_model_is_told_once(
             assert (told in capsys.readouterr().out) == said
 
 
+def test_an_address_that_answered_nothing_is_not_that_of_the_last_answers(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in the address is refused, and the right address, asked again, is none that has changed."""
+    ruler(server, "--model", "toy", "--count", "1")
+    with serving_model(knows) as other:
+        other.key = "of someone else"
+        with pytest.raises(SystemExit):
+            ruler(other, "--model", "toy", "--count", "2")
+    capsys.readouterr()
+    ruler(server, "--model", "toy", "--count", "2")
+    assert "are of toy at" not in capsys.readouterr().out
+
+
 def failed(capsys: pytest.CaptureFixture[str], server: ModelServer, *words: str) -> str:
     """Returns the sentence on standard error of a command that ends with exit code 1."""
     with pytest.raises(SystemExit) as stop:

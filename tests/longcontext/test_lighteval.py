@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shlex
+import subprocess
+import sys
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +62,13 @@ def test_the_module_and_the_list_name_every_file_of_samples(tmp_path: Path, monk
         assert [line["input"] for line in lines(file)] == [s.text for s in generate(task, 2048, Bytes(), count=2)]
 
 
-def details(path: Path, docs: list[dict[str, Any]], said: list[str], thought: list[str | None]) -> Path:
-    """Writes answers as lighteval does with --save-details: a structure each of question, answer and scores."""
+def details(
+    path: Path, docs: list[dict[str, Any]], said: list[str], thought: list[str | None], given: list[int] | None = None
+) -> Path:
+    """Writes answers as lighteval does with --save-details: a structure each of question, answer and scores.
+
+    given: tokens of each prompt that the model was given, of which two are padding; None where the details have none.
+    """
     records = [
         {
             "doc": {"query": doc["input"], "specific": {k: v for k, v in doc.items() if k != "input"}},
@@ -67,6 +77,8 @@ def details(path: Path, docs: list[dict[str, Any]], said: list[str], thought: li
         }
         for doc, text, after in zip(docs, said, thought)
     ]
+    for record, count in zip(records, given or []):
+        record["model_response"] |= {"input_tokens": [7] * (count + 2), "padded_tokens_count": 2}
     source = path.with_suffix(".json")
     source.write_text(json.dumps(records))
     duckdb.sql(f"COPY (SELECT * FROM read_json('{source}')) TO '{path}' (FORMAT parquet)")
@@ -93,66 +105,79 @@ def test_details_are_read_with_reasoning_taken_off_and_others_are_refused(tmp_pa
             imported.read(tmp_path / f"{name}.parquet")
 
 
+def test_prompts_that_lighteval_cut_off_are_told_by_the_tokens_that_it_gave_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files, _ = export(Evaluation((SINGLE,), (700, 1400), count=2), Bytes(), "lighteval", tmp_path / "tasks")
+    whole, long = map(lines, files[:2])
+    details(tmp_path / "details_a.parquet", whole, ["", ""], [None, None], [doc["tokens"] for doc in whole])
+    details(tmp_path / "details_b.parquet", long, ["", ""], [None, None], [700, 699])
+    app.main(["import", "details_a.parquet", "details_b.parquet", "--model", "m"])
+    most = max(doc["tokens"] for doc in long)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("At ")]
+    assert told == [
+        f"At 1400 the model was given 700 tokens or fewer of 2 prompts with up to {most:,}: unless its tokenizer "
+        "differs from that of the export, they were cut off, and their scores say nothing about this length."
+    ]
+    asked = {row["at"].partition(",")[0]: row["asked"] for row in lines(Path("runs/ruler/m-imported/rows.jsonl"))}
+    assert asked["length=700"] == SAID
+    assert asked["length=1400"].startswith(SAID + "; at a length of 1400 far fewer tokens were counted")
+
+
 NEEDED = ("lighteval", "transformers", "tokenizers", "accelerate", "datasets")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+WHY = f"not installed: {', '.join(MISSING)}; lighteval pins old packages, so it needs an environment of its own"
+CODE = """
+from lighteval.tasks.registry import Registry
+
+# Some of its own tasks download files when they are imported.
+Registry._load_from_files = staticmethod(lambda files, prefix: {})
+Registry._load_from_subdirs = staticmethod(lambda folders: {})
+from lighteval.__main__ import app
+app()
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(bool(MISSING), reason=f"lighteval cannot run: {', '.join(MISSING)} not installed")
+@pytest.mark.peers
+@pytest.mark.skipif(bool(MISSING), reason=WHY)
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # of its own dependencies
-def test_lighteval_runs_the_tasks_and_agrees_answer_by_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model gives lighteval the answers that it gives here; a changed line makes half of what it says right."""
+def test_the_commands_that_export_prints_run_and_agree_answer_by_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tiny model, which takes 1,024 tokens, gives lighteval the answers that it gives here. A changed line of each
+    task makes half of what it says right."""
     monkeypatch.chdir(tmp_path)
-    for name, value in (("HF_HOME", str(tmp_path / "hub")), ("HF_HUB_OFFLINE", "1")):
-        monkeypatch.setenv(name, value)
-    model = str(tiny_checkpoint(tmp_path / "tiny"))
-    words = ["--tasks", "niah_single_1,niah_multikey_1", "--lengths", "700", "--count", "2"]
-    app.main(["ruler", model, *words, "--precision", "float32"])
-    here = {p.place: p for p in predictions(Path("runs/ruler/tiny"))}
-    app.main(["export", "ruler", "--tokenizer", model, *words, "--format", "lighteval"])
-    for name in ("niah_single_1", "niah_multikey_1"):
-        file = Path(f"tasks/{name}-700/test.jsonl")
+    model = str(tiny_checkpoint(Path("models/tiny")))
+    names = ("niah_single_1", "niah_multikey_1", "walks_bfs")
+    words = ["--tasks", ",".join(names), "--count", "2"]
+    app.main(["ruler", model, *words, "--lengths", "900", "--precision", "float32"])
+    here = {(p.task, p.index): p for p in predictions(Path("runs/ruler/tiny"))}
+    capsys.readouterr()
+    app.main(["export", "ruler", "--tokenizer", model, *words, "--lengths", "900,2048", "--format", "lighteval"])
+    evaluate, import_ = capsys.readouterr().out.replace("MODEL", model).splitlines()[-2:]
+    for name in names[:2]:
+        file = Path(f"tasks/{name}-900/test.jsonl")
         docs = lines(file)
-        docs[1]["outputs"] = [next(p.text.strip()[:5] for p in here.values() if (p.task, p.index) == (name, 1))]
+        docs[1]["outputs"] = [here[name, 1].text.strip()[:5]]
         file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-    averages = asked_by_lighteval(model, tmp_path)
-    found = [p for file in tmp_path.rglob("details_*.parquet") for p in imported.read(file)]
-    assert {(p.task, p.index) for p in found} == {(q.task, q.index) for q in here.values()}
-    assert len(found) == 4
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", CODE, *shlex.split(evaluate)[1:]], env=env, check=True)
+    (results,) = tmp_path.rglob("results_*.json")
+    averages = {name: row["accuracy"] for name, row in json.loads(results.read_text())["results"].items()}
+    for name, share in zip(names, (0.5, 0.5, 0.0)):
+        assert averages[f"levelfield_ruler:{name}_900|0"] == share
+
+    program, command, pattern, *rest = shlex.split(import_)
+    app.main([command, *glob(pattern), "--model", "tiny"])
+    assert (program, rest) == ("levelfield", ["--model", model])
+    told = capsys.readouterr().out
+    assert "At 2048 the model was given 1,024 tokens or fewer of 6 prompts" in told and "At 900" not in told
+    found = predictions(Path("runs/ruler/tiny-imported"))
+    assert {(p.task, p.index) for p in found if p.length == 900} == here.keys()
     for p in found:
-        same = next(q for q in here.values() if (q.task, q.index) == (p.task, p.index))
-        assert p.text.startswith(same.text) and (p.tokens, p.depths) == (same.tokens, same.depths)
-        assert score(p.ruler_task, p.text, p.references).match == p.index
-    assert averages == {f"levelfield_ruler:{name}_700|0": 0.5 for name in ("niah_single_1", "niah_multikey_1")}
-
-
-def asked_by_lighteval(model: str, folder: Path) -> dict[str, float]:
-    """Has lighteval ask the tasks in this folder, and returns the accuracy that it counts for each."""
-    from lighteval.logging.evaluation_tracker import EvaluationTracker
-    from lighteval.models.transformers.transformers_model import TransformersModelConfig
-    from lighteval.pipeline import ParallelismManager, Pipeline, PipelineParameters
-    from lighteval.tasks.registry import Registry
-
-    with pytest.MonkeyPatch.context() as patch:  # some of its own tasks load from the network when they are imported
-        patch.setattr(Registry, "_load_from_files", staticmethod(lambda files, prefix: {}))
-        patch.setattr(Registry, "_load_from_subdirs", staticmethod(lambda folders: {}))
-        pipeline = Pipeline(
-            tasks="tasks/levelfield_ruler.txt",
-            pipeline_parameters=PipelineParameters(
-                launcher_type=ParallelismManager.ACCELERATE, custom_tasks_directory="tasks/levelfield_ruler.py"
-            ),
-            evaluation_tracker=EvaluationTracker(output_dir=str(folder / "results"), save_details=True),
-            model_config=TransformersModelConfig(
-                model_name=model,
-                batch_size=1,
-                dtype="float32",
-                override_chat_template=False,
-                cache_dir=str(folder / "cache"),
-            ),
-        )
-        pipeline.evaluate()
-        pipeline.save_and_push_results()
-    (file,) = (folder / "results").rglob("results_*.json")
-    found = json.loads(file.read_text())["results"]
-    return {name: values["accuracy"] for name, values in found.items() if "_700|" in name}
+        if p.length == 900:
+            same = here[p.task, p.index]
+            assert p.text.startswith(same.text) and (p.tokens, p.depths) == (same.tokens, same.depths)
+            assert score(p.ruler_task, p.text, p.references).match == (p.index if p.task in names[:2] else 0)
