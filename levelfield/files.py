@@ -41,6 +41,7 @@ except ImportError:  # Windows
     fcntl, msvcrt = None, import_module("msvcrt")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = "No room left in"  # begins the sentence for these
 TOO_MANY = (errno.EMFILE, errno.ENFILE)
 AGAIN = "remove it, then run the same command again"
 UNLOCKABLE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # as Lustre says that is mounted without flock
@@ -105,7 +106,7 @@ def disk_errors(where: Path, option: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            message = f"No room left in {abridged(where)}: free some space and run the same command again, or {other}."
+            message = f"{NO_ROOM} {abridged(where)}: free some space and run the same command again, or {other}."
             raise UserError(message) from error
         if error.errno in CLOSED:
             raise UserError(f"Cannot write to {abridged(where)} ({error.strerror}): {other}.") from error

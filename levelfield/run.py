@@ -223,6 +223,7 @@ class _Execution:
     def train_all(self) -> None:
         """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
         if self.group.leads:
+            checkpoint.remove_unfinished(self.where)
             write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
         new_kernels()  # those of an earlier run in this process are not ours

@@ -34,6 +34,9 @@ def sbatch(state: Path, words: Sequence[str]) -> None:
     given = flags(words)
     if given.get("partition") == "nowhere":
         sys.exit("sbatch: error: invalid partition specified: nowhere")
+    if int(given["cpus-per-task"]) > 256 and not (state / "waits").exists():
+        print("sbatch: error: CPU count per node can not be satisfied", file=sys.stderr)
+        sys.exit("sbatch: error: Batch job submission failed: Requested node configuration is not available")
     number = 1 + len(list(state.glob("*.job")))
     (state / f"{number}.job").write_text("\n".join(words))
     (state / f"{number}.sh").write_text(sys.stdin.read())
@@ -93,7 +96,8 @@ def main(command: str, state: Path, words: Sequence[str]) -> None:
     elif command == "squeue":
         alive = meant(state, words, running(state))
         gone = meant(state, words, {path.stem: 0 for path in state.glob("*.cancelled")}) if "all" in words else {}
-        told = "PENDING PartitionTimeLimit" if (state / "too long").exists() else "RUNNING None"
+        waits = state / "waits"  # for the reason that is its content
+        told = f"PENDING {waits.read_text()}" if waits.exists() else "RUNNING None"
         print("\n".join(f"{task} {told if task in alive else 'CANCELLED None'}" for task in gone | alive))
     elif command == "scancel":
         for task, pid in meant(state, words, running(state)).items():

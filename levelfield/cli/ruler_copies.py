@@ -25,6 +25,7 @@ from levelfield.cli.streams import Say
 from levelfield.engine import placement as placements
 from levelfield.engine import questions
 from levelfield.engine.driver import Driver, Outcome
+from levelfield.engine.jobs import by_reason
 from levelfield.engine.local import cores
 from levelfield.engine.models import Named
 from levelfield.engine.placement import HERE, Placement
@@ -102,9 +103,9 @@ class Copies:
             outcome = self._asked(job)
             for key, one in collected(job.out).items():
                 watched(one, key not in before)
-        for why in dict.fromkeys(outcome.failed.values()):
-            count = sum(each == why for each in outcome.failed.values())
-            say(f"{count} of {len(outcome.failed) + len(outcome.done)} blocks of questions are not answered: {why}")
+        for why, blocks in by_reason(outcome.failed, job.out):
+            count = f"{len(blocks)} of {len(outcome.failed) + len(outcome.done)}"
+            say(f"{count} blocks of questions are not answered: {why}")
         if (job.out / ANATOMY).exists():
             model_record.note_anatomy(folder, **read_json(job.out / ANATOMY))
         with disk_errors(folder, "--runs-dir"), ruler_command.shown_scores(evaluations) as show:

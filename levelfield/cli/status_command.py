@@ -59,10 +59,14 @@ def status(
 
 
 def _lines(title: str, found: StudyStatus, folder: Path, what: str) -> Iterator[str]:
+    from levelfield.engine.status import untold
+
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
     again = f"; claimed again {found.taken_over} times" if found.taken_over else ""
     apart = f"; {found.diverged} of those done diverged" if found.diverged else ""
     yield f"{title} at effort {found.effort}, {len(found.runs)} {what}: {counts}{apart}{again}"
+    if found.no_room and found.counts["waiting"] + found.counts["silent"]:
+        yield f"  {untold(folder)}"
     for state in ("running", "silent", "failed"):
         named = [(run_id, run) for run_id, run in found.runs.items() if run.state == state]
         for run_id, run in named[:LISTED]:

@@ -21,7 +21,9 @@ from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
 from levelfield.engine.find import Source, references
+from levelfield.engine.jobs import by_reason
 from levelfield.engine.placement import Placement
+from levelfield.engine.status import no_room, untold
 from levelfield.engine.training import Job, checked, index_of
 from levelfield.files import made
 from levelfield.presets.options import USUAL
@@ -98,13 +100,12 @@ def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) 
     if len(runs) <= 12:
         for run_id in sorted(outcome.done):
             say(f"  {job.out / run_id}/rows.jsonl")
-    reasons: dict[str, list[str]] = {}
-    for run_id, why in outcome.failed.items():
-        reasons.setdefault(why, []).append(run_id)
-    for why, (first, *others) in reasons.items():
+    for why, (first, *others) in by_reason(outcome.failed, job.out):
         alike = f" and {len(others)} more for the same reason" if others else ""
         said = job.out / first / store.ERROR
-        say(f"  failed: {first}{alike}: {why}{f' (see {said})' if said.exists() else ''}")  # none on a full disk
+        say(f"  failed: {first}{alike}: {why}{f' (see {said})' if said.exists() else ''}")
+    if not all((job.out / run_id / store.ERROR).exists() for run_id in outcome.failed) and no_room(job.out):
+        say(f"  {untold(job.out)}")
 
 
 def report_command(job: Job) -> str:

@@ -187,10 +187,10 @@ def check_folder(out: Path) -> None:
     made(out, "--runs-dir")
     tried = [out / f".try-{uuid4().hex[:12]}-{number}" for number in range(3)]
     first, second, third = tried
-    with disk_errors(out, "--runs-dir"):
-        first.write_text("1")
-        second.write_text("2")
     try:
+        with disk_errors(out, "--runs-dir"):
+            first.write_text("1")
+            second.write_text("2")
         sound = _links(first, third) and not _links(second, third)
         if sound:
             os.replace(second, third)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from levelfield.files import disk_errors, refusal
+from levelfield.files import NO_ROOM, disk_errors, refusal
 from levelfield.runs import store
 from levelfield.runs.claims import Lease, Lost, Stopped, claim
 from levelfield.spec import UserError
@@ -27,6 +27,7 @@ from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import reason
 
 LOSSES = 3  # of workers in a unit of which nothing more was saved meanwhile, after which it has failed
+ALIKE = 70  # letters of a folder's name that each message about it has, however long it is
 NO_PROGRESS = "with nothing saved in between"
 KINDS = {"runs": "training", "questions": "questions"}  # modules beside this one, each with a `Job` of its own
 
@@ -125,6 +126,18 @@ class Order:
 
     def where(self, unit: str) -> Path:
         return self.job.out / unit
+
+
+def by_reason(failed: Mapping[str, str], out: Path) -> list[tuple[str, list[str]]]:
+    """Returns each reason of failures once, with the units that failed for it. failed: reason by unit.
+
+    That the disk of the folder of units is full is one reason, whichever file it was that could not be written.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    full = tuple(f"{NO_ROOM} {str(where)[:ALIKE]}" for where in (out, out.absolute()))
+    for unit, why in failed.items():
+        found.setdefault(NO_ROOM if why.startswith(full) else why, (why, []))[1].append(unit)
+    return list(found.values())
 
 
 def read(text: str) -> Job:

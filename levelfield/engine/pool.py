@@ -171,7 +171,7 @@ class Pool:
         if why and len(why) >= self.started:
             raise UserError(f"No worker can begin: {why[-1]}")
         if self.starts >= STARTS:
-            words = self.cluster.last_words() or f"they left no log; do they share {self.order.job.out}?"
+            words = self.cluster.last_words() or f"they left no log; is {self.order.job.out} shared, and not full?"
             raise UserError(f"Workers ended {STARTS} times before a run did: {words}")
         left = sum(self._ended(unit) is None for unit in self.units)
         missing = min(self.most, left) - self.cluster.alive()

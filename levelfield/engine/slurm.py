@@ -32,6 +32,8 @@ PATIENCE_S = 60.0  # for one command of Slurm
 ELSEWHERE = "start this on a login node of the cluster, or leave --engine out"
 CANCELLED = "CANCELLED"  # by somebody: a job whose node dies is requeued, or has NODE_FAIL
 TOO_LONG = "PartitionTimeLimit"  # why a job waits whose time limit is longer than that of its partition
+TOO_LARGE = {"PartitionConfig", "BadConstraints", "MaxMemPerLimit"}  # and one that no node of the partition can hold
+UNAVAILABLE = "Requested node configuration is not available"  # what sbatch says of some of these
 ENDED = (CANCELLED, "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 ENDED += ("PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED")
 
@@ -67,7 +69,7 @@ class Slurm:
             raise UserError(f"The jobs of {self.place.name} were cancelled: give the same command again to go on.")
         code, printed, said = _command(*self.words(count), script=self.script())
         if code:
-            raise UserError(f"Slurm refuses the jobs: {said}")
+            raise UserError(f"Slurm refuses the jobs: {self._too_large() if UNAVAILABLE in said else said}")
         self.submitted.append(printed.strip().partition(";")[0])  # the name of a cluster may follow
 
     def words(self, count: int) -> list[str]:
@@ -91,7 +93,7 @@ class Slurm:
     def alive(self) -> int:
         """Counts tasks that wait, run or are about to end. Where Slurm does not answer for a moment, it counts one.
 
-        Raises UserError where all of them wait for ever, as they ask for more time than their partition allows.
+        Raises UserError where all of them wait for ever, as they ask for more than their partition allows or has.
         """
         words = ("--user", getpass.getuser(), "--name", self.place.name, "--states", "all", "--format", "%i %T %r")
         code, listed, _ = _command("squeue", "--noheader", "--array", *words)
@@ -100,13 +102,23 @@ class Slurm:
         known = {task: told.split() for task, _, told in (line.partition(" ") for line in listed.splitlines())}
         states = {task: told[0] for task, told in known.items() if told}
         alive = {task for task, state in states.items() if state not in ENDED}
-        if alive and all(TOO_LONG in known[task] for task in alive):
-            why = f"Slurm never starts the jobs of {self.place.name}: their --time is longer than the partition allows"
-            raise UserError(f"{why}. Give less, and cancel what is left of them.")
+        reasons = {known[task][-1] for task in alive}
+        if reasons and reasons <= {TOO_LONG, *TOO_LARGE}:
+            longer = "their --time is longer than the partition allows. Give less."
+            why = longer if TOO_LONG in reasons else self._too_large()
+            left = "Cancel what an earlier command has left of them."
+            raise UserError(f"Slurm never starts the jobs of {self.place.name}: {why} {left}")
         gone = [states.get(task) for task in self.seen if not alive]
         self.cancelled = bool(gone) and all(state == CANCELLED for state in gone)
         self.seen = alive or self.seen
         return len(alive)
+
+    def _too_large(self) -> str:
+        """Says that no node of the partition has what a worker asks for, be it CPUs or the memory for them."""
+        cpus, gpus = self.place.cpus, int(self.placement.gpus)
+        asked = f"{cpus} CPU{'s' * (cpus > 1)}" + (f" and {gpus} GPU{'s' * (gpus > 1)}" if gpus else "")
+        lower = "Lower --threads, --gpus or the processes of a run, or give another --partition."
+        return f"no node of the partition has {asked}, with their memory, for a worker. {lower}"
 
     def last_words(self) -> str:
         logs = sorted(self.place.path.parent.glob(f"{self.place.name}-*.log"), key=lambda path: path.stat().st_mtime)

@@ -20,12 +20,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
 
+from levelfield.files import FULL
 from levelfield.runs import claims, store
 from levelfield.runs.claims import Folder
 from levelfield.spec import UserError
 
 State = Literal["done", "running", "silent", "failed", "waiting"]
 STATES: tuple[State, ...] = ("done", "running", "silent", "failed", "waiting")
+ROOM = 1 << 14  # bytes that a disk needs to keep that a run failed, and why
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,15 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """The state of a study at an effort."""
+    """The state of a study at an effort.
+
+    no_room: the disk is full, so that a run that failed may look as if it waited, or as if its owner were silent.
+    """
 
     study: str
     effort: str
     runs: Mapping[str, RunStatus]
+    no_room: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -89,7 +95,7 @@ def study_status(out: Path, study: str, effort: str, asked: str = "") -> StudySt
         run_id: run_status(out / run_id, now, len(spec["protocol"]["phases"]), index.probes.get(run_id))
         for run_id, spec in index.runs.items()
     }
-    return StudyStatus(study, effort, found)
+    return StudyStatus(study, effort, found, no_room(out))
 
 
 def run_status(where: Path, now: float, phases: int, wanted: Sequence[str] | None = None) -> RunStatus:
@@ -135,7 +141,8 @@ def to_json(runs: StudyStatus | None, trials: StudyStatus | None) -> str:
 
 def _facts(found: StudyStatus) -> dict[str, Any]:
     facts = {"study": found.study, "effort": found.effort, "counts": found.counts, "taken_over": found.taken_over}
-    return facts | {"diverged": found.diverged, "runs": {run_id: run.facts for run_id, run in found.runs.items()}}
+    facts |= {"diverged": found.diverged, "no_room": found.no_room}
+    return facts | {"runs": {run_id: run.facts for run_id, run in found.runs.items()}}
 
 
 def _now(out: Path) -> float:
@@ -144,3 +151,20 @@ def _now(out: Path) -> float:
             return os.fstat(file.fileno()).st_mtime
     except OSError:  # a folder that may only be read
         return time.time()
+
+
+def no_room(out: Path) -> bool:
+    """Tells whether the disk of a folder is too full to keep that a run failed, and why."""
+    try:
+        with TemporaryFile(dir=out) as file:
+            file.write(os.urandom(ROOM))  # which no file system makes smaller
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL
+    return False
+
+
+def untold(out: Path) -> str:
+    """Returns what is said of the states of runs where `no_room` is true."""
+    return f"No room is left in {out} to keep why a run failed, so such runs are counted as waiting or silent."

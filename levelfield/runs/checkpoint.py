@@ -63,8 +63,7 @@ def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group: Group = ALONE) -> None:
     """Saves a checkpoint, then removes all but it and the one before it. Raises UserError on a full disk.
 
-    What a process left that was killed while it saved one goes first, since there may be no room for both. All
-    processes of a group call it, and the first one writes.
+    All processes of a group call it, and the first one writes.
     """
     tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
     tensors |= {f"best/{k}": v for k, v in state.best.items()}
@@ -76,7 +75,6 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group
     header = {"header": json.dumps({"phase": phase, "extra": dict(extra), "numbers": numbers})}
     content = save(cpu_copies(tensors), metadata=header)
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
-    remove(_unfinished(where))
     with disk_errors(where), atomic(where / name, durable=True) as partial:
         partial.write_bytes(content)
     remove(listing(where)[2:])
@@ -91,7 +89,8 @@ def remove(checkpoints: Iterable[Path]) -> None:
 
 def clear(where: Path) -> None:
     """Removes all checkpoints of a run, finished or not."""
-    remove([*listing(where), *_unfinished(where)])
+    remove(listing(where))
+    remove_unfinished(where)
 
 
 def latest(where: Path) -> tuple[Saved | None, list[str]]:
@@ -121,9 +120,13 @@ def listing(where: Path) -> list[Path]:
     return [path for _, path in sorted(named, key=lambda each: tuple(map(int, each[0].groups())), reverse=True)]
 
 
-def _unfinished(where: Path) -> list[Path]:
-    """Returns the files of checkpoints that a kill left half written, under the names that `atomic` gives them."""
-    return sorted(where.glob(".checkpoint-*.partial"))
+def remove_unfinished(where: Path) -> None:
+    """Removes the files of checkpoints that a kill left half written, under the names that `atomic` gives them.
+
+    A new owner of a run does so before it saves any, since there may be no room for both. An owner that was paused and
+    taken over must not when it wakes up: what is half written then is being saved by another process.
+    """
+    remove(where.glob(".checkpoint-*.partial"))
 
 
 def _parse(content: bytes) -> Saved:

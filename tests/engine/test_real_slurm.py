@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def test_a_partition_that_does_not_exist_is_one_sentence_and_nothing_is_queued(s
     with pytest.raises(UserError, match="Invalid partition name specified"):
         Driver(stage.job, made, stage.heard).execute(stage.runs())
     assert tasks() == {}
+
+
+def test_more_processors_than_a_node_has_are_one_sentence_and_nothing_stays_queued(stage: Stage) -> None:
+    toys.write(stage.path, runs=2)
+    job = replace(stage.job, threads=999)
+    made = engine(Placement("slurm", jobs=2), job, stage.runs())
+    with pytest.raises(UserError, match=r"no node of the partition has 999 CPUs.* Lower --threads"):
+        Driver(job, made, stage.heard).execute(stage.runs())
+    wait_for(lambda: not tasks(), 30)
 
 
 def test_jobs_that_are_cancelled_by_hand_end_the_command_and_stay_away(stage: Stage) -> None:

@@ -83,10 +83,36 @@ def test_a_time_limit_beyond_that_of_the_partition_is_one_sentence_and_nothing_s
     toys.write(stage.path, runs=1)
     idle(stage, monkeypatch)
     state = stage.folder / "slurm" / "state"
-    (state / "too long").touch()
+    (state / "waits").write_text("PartitionTimeLimit")
     said = refused(capsys, "--engine", "slurm", "--time", "99:00:00")
-    assert "their --time is longer than the partition allows. Give less" in said
+    assert "their --time is longer than the partition allows. Give less." in said
     wait_for(lambda: not fake_slurm.running(state))
+
+
+@pytest.mark.parametrize("reason", ["", "PartitionConfig", "BadConstraints", "MaxMemPerLimit"])
+def test_more_than_a_node_has_is_one_sentence_and_nothing_stays_queued(
+    stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """Slurm queues such jobs and never starts them, for one of these reasons, or refuses them."""
+    toys.write(stage.path, runs=1)
+    idle(stage, monkeypatch)
+    state = stage.folder / "slurm" / "state"
+    if reason:
+        (state / "waits").write_text(reason)
+    said = refused(capsys, "--engine", "slurm", "--threads", "999")
+    assert "no node of the partition has 999 CPUs, with their memory, for a worker. Lower --threads," in said
+    wait_for(lambda: not fake_slurm.running(state))
+    assert "has 999 CPUs and 2 GPUs," in refused(capsys, "--engine", "slurm", "--threads", "999", "--gpus", "2")
+    wait_for(lambda: not fake_slurm.running(state))
+
+
+def test_jobs_that_wait_for_what_others_have_are_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot start is no reason to end the command while another one may."""
+    slurm = Slurm(Placement("slurm"))
+    slurm.place = Workplace("levelfield-1", stage.folder / "levelfield-1.json", threads=1, cpus=1)
+    listed = ["1_0 PENDING PartitionConfig", "1_1 PENDING (Resources)", "1_2 PENDING"]
+    monkeypatch.setattr("levelfield.engine.slurm._command", lambda *_, **__: (0, "\n".join(listed), ""))
+    assert slurm.alive() == 3
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from levelfield import files, protocols
 from levelfield import run as running
 from levelfield._version import __version__
+from levelfield.objectives import Classify
 from levelfield.run import execute
 from levelfield.runs import checkpoint, journal, ledger, store
 from levelfield.runs.journal import ProgressFile
 from levelfield.runs.processes import Group
 from levelfield.spec import Block, Numerics, Run, UserError
-from levelfield.train import State
+from levelfield.train import State, make_optimizer
 
 DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),), block=Block(feedforward=32, dropout=0.1))
 PLAIN = Run(FirstSymbol(), DROPPING, protocols.spt_masked(recipe(6), recipe(10), 0.3), 0)
@@ -166,6 +167,26 @@ def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next_one_and_with_the_en
     left.write_bytes(content)
     execute(PLAIN, where, tmp_path / "data", "cpu")
     assert [path.name for path in where.iterdir() if "checkpoint" in path.name] == []
+
+
+def test_a_holder_that_wakes_up_while_another_one_saves_the_run_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused while it saved, was taken over, and goes on saving before its heartbeat tells it."""
+    where, sync, saves = tmp_path / "run", files.sync, list[str]()
+
+    def woken(partial: Path) -> None:
+        """Has another process save a state of the same run, between what this one has written and its name."""
+        saves.append(partial.name)
+        if partial.name.startswith(".checkpoint") and len(saves) % 2:
+            net = running.build_net(PLAIN, Classify())
+            checkpoint.write(where, 0, State(net, make_optimizer(net, recipe(), net.rules())), {"costs": []})
+        sync(partial)
+
+    monkeypatch.setattr(journal, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(files, "sync", woken)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert store.complete(where) and len(saves) > 2
 
 
 def test_where_no_checkpoint_is_whole_one_that_may_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
