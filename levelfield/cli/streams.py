@@ -21,7 +21,7 @@ from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import is_shortage, reason
 
 OUT = "standard output"
-FEWER = "take fewer or shorter sequences, or a smaller width (--width)"
+FEWER = "take fewer or shorter sequences, or a smaller model"
 Say = Callable[[str], None]
 
 

@@ -7,11 +7,12 @@
     That is with every step of every phase. 10 runs end a phase once that its validation stops improving ...
     Most memory: attention · scratch on listops, some 0.1 GB (weights, gradients, two moments, a batch's activations)
 
-Time and memory come from training passes, forward and backward, on a made-up batch: as large as the recipe's where that
-is cheap, else on fewer and shorter sequences, from which they are taken to grow with the steps of a batch. They are
-lower bounds where an operator's cost grows faster, as attention's does. The more models there are, the smaller are
-their batches, and models are timed for half a second alone: the costliest of each mixer first, then what costs most.
-Any other is taken to do as many operations a second as the timed model most like it.
+Time comes from training passes, forward and backward, on a made-up batch: as large as the recipe's where that is cheap,
+else on fewer and shorter sequences, from which it is taken to grow with the steps of a batch. It is a lower bound where
+an operator's cost grows faster, as attention's does. The more models there are, the smaller are their batches, and
+models are timed for half a second alone: the costliest of each mixer first, then what costs most. Any other is taken to
+do as many operations a second as the timed model most like it. Memory comes from forward passes (`trial.py`), of which
+each mixer has its own, as far as half a second goes; arms of others are left out, and the line says so.
 """
 
 from __future__ import annotations
@@ -23,17 +24,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from levelfield.data import prepared
-from levelfield.data.batches import SplitOnDevice
 from levelfield.engine import plan
-from levelfield.objectives import Trainable, default_objective
-from levelfield.objectives.base import BatchPart
+from levelfield.engine.trial import Kept, Shape, held, made_up, network
+from levelfield.model import Network
 from levelfield.report.tables import duration, figures, si
-from levelfield.rng import generator
-from levelfield.run import build_net, pick_device
-from levelfield.spec import Model, Protocol, Run, Task
+from levelfield.run import pick_device
+from levelfield.spec import Run, Task
 from levelfield.train import part_losses
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
@@ -42,20 +40,23 @@ SHORTEST = 32  # steps of its sequences
 PASSES = 3  # at most; the quickest counts: other work on the machine only ever slows a pass
 ENOUGH = 0.1  # seconds of passes after the first, which may have to import what it needs; then no other is made
 TIMED = 0.5  # seconds of the processor, from the end of the first model on, after which no other is timed
+HELD = 0.5  # seconds of the processor, after which of no other model it is measured what it keeps
+LARGE = 8e10  # bytes of a large GPU
 COPIES = 4  # weights, gradients and Adam's two moments, in float32
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Forward and backward of one step of a sequence, measured: seconds, and bytes kept for the backward pass."""
+    """Forward and backward of one step of a sequence: seconds, and what is kept, None where that is not known."""
 
     seconds: float
-    kept: float
+    kept: Kept | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The cost of one run; None where the number of steps, or a pass, is unknown. memory: bytes, of each process."""
+    """The cost of one run; None where the number of steps, a pass, or what it keeps is unknown. memory: bytes, of each
+    process."""
 
     flops: float | None
     seconds: float | None
@@ -107,23 +108,6 @@ def sequences(run: Run, root: Path, each: float) -> float | None:
     return total
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What the cost of a pass depends on; arms that differ in other things share a measurement."""
-
-    task: Task
-    model: Model
-    objective: Trainable
-    batch: int
-
-    @staticmethod
-    def of(run: Run) -> Shape:
-        phases = run.protocol.phases
-        objective = phases[-1].objective if phases else default_objective(run.task)
-        assert isinstance(objective, Trainable)
-        return Shape(run.task, run.model, objective, max((phase.recipe.batch for phase in phases), default=1))
-
-
 def measure(shape: Shape, device: torch.device, work: float = WORK) -> Pass:
     """Times a few passes in one thread, as a worker has it. Raises whatever the layers raise.
 
@@ -138,36 +122,25 @@ def measure(shape: Shape, device: torch.device, work: float = WORK) -> Pass:
 
 
 def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
-    run = Run(shape.task, shape.model, Protocol("", ()), seed=0)
-    objective = shape.objective
-    net = build_net(run, objective).train().to(device)
-    size = max(1, sum(p.numel() for p in net.parameters()))
-    length = int(min(run.task.max_length, max(SHORTEST, work // size // 2)))
-    count = int(min(shape.batch, max(2, work // size // length)))
-    batch = SplitOnDevice(plan.example(run.task, length), device).gather(torch.zeros(count, dtype=torch.long))
-    own = {p.untyped_storage().data_ptr() for p in net.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(value: Tensor) -> Tensor:
-        if (at := value.untyped_storage().data_ptr()) not in own:
-            kept[at] = value.untyped_storage().nbytes()
-        return value
-
-    spent: list[float] = []
+    net = network(shape, device)
+    length, count = _size(net, shape, work)
+    part, spent = made_up(shape, device, length, count), list[float]()
     for _ in range(PASSES):
         began = time.perf_counter()
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
-            kept.clear()
-            shown = objective.model_input(batch, run.task.input, generator(0, "forecast"))
-            loss = part_losses(net, BatchPart(batch, shown), objective, run.task.input).sum()
-        loss.backward()
+        part_losses(net, part, shape.objective, shape.task.input).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         spent.append(time.perf_counter() - began)
         if sum(spent[1:]) > ENOUGH:
             break
-    steps = count * length * run.task.documents
-    return Pass(min(spent) / steps, sum(kept.values()) / steps)
+    return Pass(min(spent) / part.batch.steps, held(shape, device))
+
+
+def _size(net: Network, shape: Shape, work: float) -> tuple[int, int]:
+    """Returns the steps of a sequence, and the examples of a batch, that come to no more than `work`."""
+    size = max(1, sum(p.numel() for p in net.parameters()))
+    length = int(min(shape.task.max_length, max(SHORTEST, work // size // 2)))
+    return length, int(min(shape.batch, max(2, work // size // length)))
 
 
 def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
@@ -179,17 +152,9 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
         return Forecast(flops, None, None)
     long = run.task.max_length * run.task.documents
     holders = run.numerics.nproc if run.numerics.shard else 1
-    memory = 4.0 * COPIES * cost.parameters / holders + _kept(run, one) * long * Shape.of(run).batch
+    memory = None if one.kept is None else 4.0 * COPIES * cost.parameters / holders + one.kept.of(run)
     computed = _unpadded(run, root) or long
     return Forecast(flops, None if count is None else one.seconds * computed * count, memory)
-
-
-def _kept(run: Run, one: Pass) -> float:
-    """Returns the bytes that a process keeps for the backward pass at a time, for each step of a batch: of one part of
-    it, and of recomputed blocks their inputs and what one of them keeps."""
-    kept, width, depth = one.kept, run.model.width, run.model.depth
-    kept = min(kept, kept / depth + 4.0 * width * depth) if run.numerics.recompute else kept
-    return kept / run.numerics.parts
 
 
 def _unpadded(run: Run, root: Path) -> float | None:
@@ -240,9 +205,30 @@ def timed(loads: Mapping[Shape, Load], device: torch.device) -> dict[Shape, Pass
     return found
 
 
-def taken(shape: Shape, measured: Mapping[Shape, Pass | None], loads: Mapping[Shape, Load]) -> Pass | None:
-    """Returns what was measured of a shape, else what follows from the one most like it: of the same mixers where there
-    is one, and near in operations. Seconds grow with those, and what is kept with width and depth."""
+def kept_by(
+    loads: Mapping[Shape, Load], measured: Mapping[Shape, Pass | None], device: torch.device
+) -> dict[Shape, Kept]:
+    """Returns what passes keep: those that were timed, and of the costliest model of any other mixer, until HELD
+    seconds are over."""
+    found = {shape: one.kept for shape, one in measured.items() if one is not None and one.kept is not None}
+    kinds = {_kind(shape) for shape in measured}
+    until = time.process_time() + HELD
+    for shape in sorted(loads, key=lambda shape: loads[shape].total, reverse=True):
+        if _kind(shape) not in kinds and time.process_time() < until:
+            kinds.add(_kind(shape))
+            if (kept := held(shape, device)) is not None:
+                found[shape] = kept
+    return found
+
+
+def taken(
+    shape: Shape, measured: Mapping[Shape, Pass | None], kept: Mapping[Shape, Kept], loads: Mapping[Shape, Load]
+) -> Pass | None:
+    """Returns what was measured of a shape, else what follows from the one most like it, which is near in operations.
+
+    Seconds grow with those, of the same mixers where there are some. What is kept grows with width and depth, and is
+    not known of a mixer that differs from all of which it is.
+    """
     if shape in measured:
         return measured[shape]
     known = {other: one for other, one in measured.items() if one is not None}
@@ -253,8 +239,29 @@ def taken(shape: Shape, measured: Mapping[Shape, Pass | None], loads: Mapping[Sh
         return _kind(other) != _kind(shape), abs(math.log(loads[other].step / loads[shape].step))
 
     near = min(known, key=unlike)
-    larger = (shape.model.width * shape.model.depth) / (near.model.width * near.model.depth)
-    return Pass(known[near].seconds * loads[shape].step / loads[near].step, known[near].kept * larger)
+    alike = min((other for other in kept if _kind(other) == _kind(shape)), key=unlike, default=None)
+    seconds = known[near].seconds * loads[shape].step / loads[near].step
+    if alike is None:
+        return Pass(seconds, None)
+    larger = (shape.model.width * shape.model.depth) / (alike.model.width * alike.model.depth)
+    return Pass(seconds, kept[alike] * larger)
+
+
+def _smaller(run: Run, root: Path, one: Pass | None) -> str | None:
+    """Says into how many parts a batch has to be split, so that a run fits into a large GPU; None where none does."""
+    batch, known = math.gcd(*(phase.recipe.batch for phase in run.protocol.phases)), run.numerics
+    for again in (known.recompute, True):
+        for parts in range(known.accumulate, batch + 1):
+            if batch % parts:
+                continue
+            memory = forecast(
+                replace(run, numerics=replace(known, accumulate=parts, recompute=again)), root, one
+            ).memory
+            if memory is not None and memory <= LARGE:
+                only = f"--filter '{run.task.name}-{run.model.label}-{run.protocol.name}-*'"
+                flags = f"{f'--accumulate {parts} ' * (parts > 1)}{'--recompute ' * again}{only}"
+                return f"That is more than a GPU with {si(LARGE)}B has: with {flags} it is some {si(memory)}B."
+    return None
 
 
 def _kind(shape: Shape) -> frozenset[type]:
@@ -269,7 +276,8 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
         arms.setdefault(replace(run, seed=0), []).append(run)
     loads = Load.of(arms, root)
     measured = timed(loads, device)
-    passes = {shape: taken(shape, measured, loads) for shape in loads}
+    kept = kept_by(loads, measured, device)
+    passes = {shape: taken(shape, measured, kept, loads) for shape in loads}
     part = "" if len(measured) == len(loads) else f" of {len(measured)} of {len(loads)} models"
     found = {arm: forecast(same[0], root, passes[Shape.of(arm)]) for arm, same in arms.items()}
     flops = [(f.flops, len(arms[arm])) for arm, f in found.items()]
@@ -294,7 +302,11 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
         most = max(known, key=lambda arm: known[arm])
         name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
         of_each = f" in each of {most.numerics.nproc} processes" if most.numerics.nproc > 1 else ""
-        yield f"Most memory: {name}, some {si(known[most])}B{of_each} (weights, gradients, two moments, activations)"
+        some = "" if len(known) == len(arms) else f" of the {len(known)} of {len(arms)} arms that were measured"
+        what = "(weights, gradients, two moments, activations)"
+        yield f"Most memory{some}: {name}, some {si(known[most])}B{of_each} {what}"
+        if known[most] > LARGE and (said := _smaller(most, root, passes[Shape.of(most)])):
+            yield said
     yield from oversized(runs, root)
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -49,10 +49,16 @@ def parameters(net: Network) -> dict[str, int]:
 def sizes(model: Model, spec: Input, given: tuple[Head, ...] = ()) -> dict[str, int]:
     """Counts what `parameters` does, of a network that is built for this alone.
 
-    No random numbers are drawn for it, which take most of the time; unknown code, which may look at them, has them.
+    No random numbers are drawn for it, which take most of the time, unless there is unknown code that may look at them.
     """
-    with nullcontext() if any(mixer.opaque for mixer in model.mixers) else _Undrawn():
+    with undrawn(model):
         return parameters(Network(model, spec, given, mask_flag=False, seed=0))
+
+
+def undrawn(model: Model) -> AbstractContextManager[object]:
+    """Returns a scope in which no random numbers are drawn for networks of a model, so that their weights mean nothing;
+    of a model with unknown code they are."""
+    return nullcontext() if any(mixer.opaque for mixer in model.mixers) else _Undrawn()
 
 
 class _Undrawn(TorchFunctionMode):

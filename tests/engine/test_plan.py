@@ -14,6 +14,7 @@ import toys
 from levelfield.cli.app import main
 from levelfield.data import prepared
 from levelfield.engine import find, forecast, plan
+from levelfield.engine.trial import Kept
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.linformer import Linformer
@@ -90,7 +91,7 @@ def test_arms_that_share_a_model_share_a_pass(here: Path, monkeypatch: pytest.Mo
 
     def measure(shape: forecast.Shape, device: torch.device, work: float) -> forecast.Pass:
         measured.append(work)
-        return forecast.Pass(1e-6, 100.0)
+        return forecast.Pass(1e-6, Kept(0.0, 100.0))
 
     monkeypatch.setattr(forecast, "measure", measure)
     task, model = ListOps(minimum=10, length=40), Model((Conv(3, hidden=8),), 1, 8)
@@ -110,13 +111,16 @@ def test_after_a_while_other_models_are_taken_to_be_like_those_timed(
     task = ListOps(minimum=10, length=40)
     small, large, last = (forecast.Shape(task, model, Classify(), 4) for model in (narrow, wide, other))
     loads = {small: forecast.Load(10.0, 2.0), large: forecast.Load(20.0, 3.0), last: forecast.Load(10.0, 1.0)}
+    ones = Kept(10.0, 100.0)
     clock = iter([0.0, 9.0, 9.0, 9.6, 9.6])  # before and after each model
     monkeypatch.setattr(forecast.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(forecast, "measure", lambda shape, *_: forecast.Pass(1e-6 * shape.model.width, 100.0))
+    monkeypatch.setattr(forecast, "measure", lambda shape, *_: forecast.Pass(1e-6 * shape.model.width, ones))
     measured = forecast.timed(loads, torch.device("cpu"))
     assert list(measured) == [large, last]
-    assert forecast.taken(small, measured, loads) == forecast.Pass(8e-6, 50.0)
-    assert forecast.taken(last, measured, loads) == measured[last] == forecast.Pass(8e-6, 100.0)
+    kept = {large: ones, last: ones}
+    assert forecast.taken(small, measured, kept, loads) == forecast.Pass(8e-6, Kept(5.0, 50.0))
+    assert forecast.taken(last, measured, kept, loads) == measured[last] == forecast.Pass(8e-6, ones)
+    assert forecast.taken(small, {last: measured[last]}, {last: ones}, loads) == forecast.Pass(8e-6, None)
 
 
 def test_what_a_first_pass_loads_is_not_taken_for_the_cost_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +153,7 @@ def test_memory_counts_weights_four_times_and_what_the_backward_pass_needs(here:
     assert small.memory > weights and small.seconds > 0
     assert large.memory - weights == pytest.approx(2 * (small.memory - weights), rel=0.02)
     sharded = forecast.forecast(replace(run, numerics=Numerics(nproc=2, shard=True)), here, one_pass(run))
-    assert sharded.memory == pytest.approx(small.memory / 2), "half of the weights, and half of every batch"
+    assert sharded.memory == pytest.approx(small.memory / 2, rel=1e-3), "half of the weights, and half of every batch"
 
 
 def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Path) -> None:
@@ -165,7 +169,7 @@ def test_without_padding_the_lengths_of_prepared_data_are_forecast(here: Path) -
     task = Reach(16, easiest=4, train=400, val=20, test=20)
     budget = recipe(budget=Duration(5, "steps"), batch=8)
     padded = Run(task, Model((Conv(3, hidden=8),), 1, 8), scratch(budget), 0)
-    unpadded, one = replace(padded, numerics=Numerics(by_length=True)), forecast.Pass(1.0, 1.0)
+    unpadded, one = replace(padded, numerics=Numerics(by_length=True)), forecast.Pass(1.0, Kept(0.0, 1.0))
     lengths = prepared.load(task, here)["train"].lengths
     whole, parts = (forecast.forecast(run, here, one) for run in (padded, unpadded))
     assert whole.seconds == 5 * 8 * task.max_length and parts.seconds == pytest.approx(5 * 8 * lengths.mean())

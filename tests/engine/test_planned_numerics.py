@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from levelfield.engine import forecast, plan
+from levelfield.engine.trial import Kept
 from levelfield.files import read_json
 from levelfield.mixers.lru import LRU
 from levelfield.mixers.s4 import S4
@@ -62,7 +63,7 @@ def test_two_processes_split_a_batch_as_two_parts_do() -> None:
 
 
 def test_splitting_and_recomputing_leave_less_to_be_kept(tmp_path: Path) -> None:
-    budget, one = Duration(3, "steps"), forecast.Pass(1e-6, 10_000.0)
+    budget, one = Duration(3, "steps"), forecast.Pass(1e-6, Kept(0.0, 10_000.0))
     every = (Numerics(), SPLIT, Numerics(nproc=4), AGAIN)
     plain, *others = (forecast.forecast(run_of(S4(), budget, each), tmp_path, one).memory for each in every)
     weights = 16 * plan.cost(run_of(S4(), budget, Numerics())).parameters
