@@ -31,7 +31,7 @@ from levelfield.engine.trial import Kept, Shape, held, made_up, network
 from levelfield.model import Network
 from levelfield.report.tables import duration, figures, si
 from levelfield.run import pick_device
-from levelfield.spec import Run, Task
+from levelfield.spec import Numerics, Run, Task
 from levelfield.train import part_losses
 
 GPU = 1e14  # operations a second that a current GPU sustains in bfloat16 on large products; an assumption, and said so
@@ -247,25 +247,40 @@ def taken(
     return Pass(seconds, kept[alike] * larger)
 
 
-def _smaller(run: Run, root: Path, one: Pass | None) -> str | None:
-    """Says into how many parts a batch has to be split, so that a run fits into a large GPU; None where none does."""
-    batch, known = math.gcd(*(phase.recipe.batch for phase in run.protocol.phases)), run.numerics
-    for again in (known.recompute, True):
-        for parts in range(known.accumulate, batch + 1):
-            if batch % parts:
-                continue
-            memory = forecast(
-                replace(run, numerics=replace(known, accumulate=parts, recompute=again)), root, one
-            ).memory
-            if memory is not None and memory <= LARGE:
-                only = f"--filter '{run.task.name}-{run.model.label}-{run.protocol.name}-*'"
-                flags = f"{f'--accumulate {parts} ' * (parts > 1)}{'--recompute ' * again}{only}"
-                return f"That is more than a GPU with {si(LARGE)}B has: with {flags} it is some {si(memory)}B."
-    return None
-
-
 def _kind(shape: Shape) -> frozenset[type]:
     return frozenset(type(mixer) for mixer in shape.model.mixers)
+
+
+def _memory(found: Mapping[Run, Forecast], passes: Mapping[Shape, Pass | None], root: Path) -> Iterator[str]:
+    """Yields a line on the arm with the most memory, and one on how it fits into a large GPU where it does not."""
+    known = {arm: each.memory for arm, each in found.items() if each.memory is not None}
+    if not known:
+        return
+    most = max(known, key=lambda arm: known[arm])
+    some = "" if len(known) == len(found) else f" of the {len(known)} of {len(found)} arms that were measured"
+    name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
+    of_each = f" in each of {most.numerics.nproc} processes" if most.numerics.nproc > 1 else ""
+    what = "(weights, gradients, two moments, activations)"
+    yield f"Most memory{some}: {name}, some {si(known[most])}B{of_each} {what}"
+    smaller = _smaller(most, root, passes[Shape.of(most)]) if known[most] > LARGE else None
+    if smaller is not None:
+        less, memory = smaller
+        flags = [f"--accumulate {less.accumulate}"] * (less.accumulate > 1) + ["--recompute"] * less.recompute
+        flags.append(f"--filter '{most.task.name}-{most.model.label}-{most.protocol.name}-*'")
+        yield f"That is more than a GPU with {si(LARGE)}B has: with {' '.join(flags)} it is some {si(memory)}B."
+
+
+def _smaller(run: Run, root: Path, one: Pass | None) -> tuple[Numerics, float] | None:
+    """Returns numerics with which a run fits into a large GPU, and its bytes then: its batches in as few equal parts as
+    will do, or with recomputed blocks. None where none do."""
+    batch, known = math.gcd(*(phase.recipe.batch for phase in run.protocol.phases)), run.numerics
+    for again in (known.recompute, True):
+        for parts in range(known.accumulate, batch // known.nproc + 1):
+            less = replace(known, accumulate=parts, recompute=again)
+            memory = forecast(replace(run, numerics=less), root, one).memory if batch % less.parts == 0 else None
+            if memory is not None and memory <= LARGE:
+                return less, memory
+    return None
 
 
 def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
@@ -297,16 +312,7 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
             f"That is with every step of every phase. {early} runs end a phase once that its validation stops "
             "improving or is as good as can be, often after a small part of its steps."
         )
-    known = {arm: f.memory for arm, f in found.items() if f.memory is not None}
-    if known:
-        most = max(known, key=lambda arm: known[arm])
-        name = f"{most.model.label} · {most.protocol.name} on {most.task.name}"
-        of_each = f" in each of {most.numerics.nproc} processes" if most.numerics.nproc > 1 else ""
-        some = "" if len(known) == len(arms) else f" of the {len(known)} of {len(arms)} arms that were measured"
-        what = "(weights, gradients, two moments, activations)"
-        yield f"Most memory{some}: {name}, some {si(known[most])}B{of_each} {what}"
-        if known[most] > LARGE and (said := _smaller(most, root, passes[Shape.of(most)])):
-            yield said
+    yield from _memory(found, passes, root)
     yield from oversized(runs, root)
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):
