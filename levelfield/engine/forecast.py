@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -113,10 +114,16 @@ def measure(shape: Shape, device: torch.device, work: float = WORK) -> Pass:
 
     work: parameters times steps of sequence, at most.
     """
+    with _one_thread():
+        return _passes(shape, device, work)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _passes(shape, device, work)
+        yield
     finally:
         torch.set_num_threads(threads)
 
@@ -133,7 +140,7 @@ def _passes(shape: Shape, device: torch.device, work: float) -> Pass:
         spent.append(time.perf_counter() - began)
         if sum(spent[1:]) > ENOUGH:
             break
-    return Pass(min(spent) / part.batch.steps, held(shape, device))
+    return Pass(min(spent) / part.batch.steps, held(net, shape, device))
 
 
 def _size(net: Network, shape: Shape, work: float) -> tuple[int, int]:
@@ -216,8 +223,8 @@ def kept_by(
     for shape in sorted(loads, key=lambda shape: loads[shape].total, reverse=True):
         if _kind(shape) not in kinds and time.process_time() < until:
             kinds.add(_kind(shape))
-            if (kept := held(shape, device)) is not None:
-                found[shape] = kept
+            with suppress(Exception), _one_thread():  # whatever a user's own layer makes of a short sequence
+                found[shape] = held(network(shape, device), shape, device)
     return found
 
 

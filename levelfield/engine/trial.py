@@ -2,7 +2,7 @@
 
     net = network(shape, device)
     part = made_up(shape, device, length=64, count=4)
-    held(shape, device).of(run)          # bytes of the run's own batches and lengths
+    held(net, shape, device).of(run)     # bytes of the run's own batches and lengths
 
 A pass keeps some tensors once, such as kernels that are made from parameters, and others for every sequence of a batch.
 Passes of two batches tell the ones from the others; both are taken to grow with the length.
@@ -70,7 +70,15 @@ class Kept:
 
 
 def network(shape: Shape, device: torch.device) -> Network:
-    return build_net(Run(shape.task, shape.model, Protocol("", ()), seed=0), shape.objective).train().to(device)
+    """Builds the network of a run. Its weights are zeros, as random numbers would take longer than a pass; those of
+    unknown code are what it makes them."""
+    with undrawn(shape.model):
+        net = build_net(Run(shape.task, shape.model, Protocol("", ()), seed=0), shape.objective)
+    if not any(mixer.opaque for mixer in shape.model.mixers):
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.zero_()
+    return net.train().to(device)
 
 
 def made_up(shape: Shape, device: torch.device, length: int, count: int) -> BatchPart:
@@ -79,17 +87,11 @@ def made_up(shape: Shape, device: torch.device, length: int, count: int) -> Batc
     return BatchPart(batch, shape.objective.model_input(batch, shape.task.input, generator(0, "forecast")))
 
 
-def held(shape: Shape, device: torch.device) -> Kept | None:
-    """Returns what is kept for the backward pass, from forward passes of two batches through weights without values;
-    None where the layers do not take a short sequence."""
-    try:
-        with undrawn(shape.model):
-            net = network(shape, device)
-        longest = max(LEAST, min(MOST, int(WORK / max(1, sum(p.numel() for p in net.parameters())))))
-        length = min(shape.task.max_length, longest)
-        few, more = (_bytes(net, made_up(shape, device, length, count), shape) / length for count in FEW)
-    except Exception:  # whatever a user's own layer makes of a short sequence
-        return None
+def held(net: Network, shape: Shape, device: torch.device) -> Kept:
+    """Returns what a network keeps for the backward pass, from forward passes of two batches."""
+    longest = max(LEAST, min(MOST, int(WORK / max(1, sum(p.numel() for p in net.parameters())))))
+    length = min(shape.task.max_length, longest)
+    few, more = (_bytes(net, made_up(shape, device, length, count), shape) / length for count in FEW)
     less, most = (count * shape.task.documents for count in FEW)
     each = (more - few) / (most - less)
     return Kept(max(0.0, few - less * each), each)

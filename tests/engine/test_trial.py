@@ -46,8 +46,8 @@ def test_what_a_pass_keeps_is_foretold_from_smaller_ones(name: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(seen, lambda value: value):
         loss = part_losses(net, part, shape.objective, run.task.input).sum()
     kept = sum(size for at, size in found.items() if at not in own)
-    foretold = trial.held(shape, CPU)
-    assert loss.isfinite() and foretold is not None
+    foretold = trial.held(net, shape, CPU)
+    assert loss.isfinite()
     assert foretold.of(run) == pytest.approx(kept, rel=0.25)
 
 
@@ -72,7 +72,7 @@ def test_a_run_that_fits_no_gpu_is_given_flags_with_which_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of("attention", batch=12)
-    one = forecast.Pass(1e-6, trial.held(Shape.of(run), CPU))
+    one = forecast.measure(Shape.of(run), CPU)
     whole, third = (
         forecast.forecast(replace(run, numerics=Numerics(accumulate=parts)), tmp_path, one).memory or 0.0
         for parts in (1, 3)
