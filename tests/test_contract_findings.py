@@ -63,6 +63,36 @@ def test_a_layer_that_cuts_gradients_off_is_told_so_once() -> None:
     assert found[findings.RUNS] == found[findings.IN_BF16] == findings.NOT_REACHED
 
 
+class OneOfTwo(Raises):
+    """A layer for both directions, each with a map of its own: one of them is idle where the future stays hidden."""
+
+    def __init__(self, width: int, causal: bool) -> None:
+        super().__init__(width)
+        self.after = nn.Linear(width, width)
+        self.causal = causal
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y = nn.functional.linear(x, self.weight, self.bias)
+        return y if self.causal else y + self.after(nn.functional.pad(x, (0, 0, 0, 1))[:, 1:])
+
+
+def test_weights_without_a_gradient_are_a_note_as_a_comparison_trains_them() -> None:
+    with pytest.warns(UserWarning, match="get no gradient: inner.after.bias, inner.after.weight"):
+        check(user_mixer(OneOfTwo), 8, causal=True)
+    found = {each.rule: each.fault for each in findings.examine(user_mixer(OneOfTwo), 8, causal=True) if each.fault}
+    assert list(found) == [findings.USED] and findings.USED in findings.NOTES
+    assert "get no gradient: inner.after.bias, inner.after.weight; remove or use them" in found[findings.USED]
+
+
+def test_who_names_a_mask_otherwise_is_told_that_it_is_not_passed() -> None:
+    class Mean(Raises):
+        def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return x.mean(1, keepdim=True) + nn.functional.linear(x, self.weight, self.bias)
+
+    with pytest.raises(UserError, match=r"take `mask`, .*; `attention_mask` is never passed"):
+        check(user_mixer(Mean), 8, causal=False)
+
+
 class Doubles(Raises):
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return nn.functional.linear(x.mul_(2), self.weight, self.bias)
@@ -295,7 +325,7 @@ def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     assert stop.value.code == 1 and shown.endswith("Mend what is marked FAULT, then check again.\n")
     assert "seeing both directions" in shown and "seeing earlier steps alone" in shown
     assert shown.count("FAULT  ") == 1, "what is the same in both directions is told once"
-    assert shown.count("not reached") == 2 and "  -      13 rules are not reached, for the fault above\n" in shown
+    assert shown.count("not reached") == 2 and "  -      14 rules are not reached, for the fault above\n" in shown
     assert "  -      here too: 1 fault of those above\n" in shown
     assert "max_length" not in shown, "it fails at every length"
 

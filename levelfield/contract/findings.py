@@ -44,6 +44,7 @@ class _Case(NamedTuple):
         return self.subject.layer
 
 
+USED = "all weights get a gradient"
 TRAINED = "it has weights to train"
 TRAINS = "calls in training run"
 CAUSAL_IN_TRAINING = "no step sees a later one in training"
@@ -67,7 +68,8 @@ RULES: dict[str, Callable[[_Case], object]] = {
     APART: lambda c: rules.independent_of_batch(c.subject),
     CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     PADDING: lambda c: rules.blind_to_padding(c.subject),
-    "gradients are finite": lambda c: _gradients(c),
+    "gradients are finite": lambda c: rules.finite_gradients(c.subject, padding=True),
+    USED: lambda c: _used(c),
     TRAINED: lambda c: _trained(c),
     TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
@@ -96,8 +98,8 @@ FOLLOWING = {
 }
 """The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
 
-NOTES = {TRAINED, IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
-TRACKED = {"gradients are finite", "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # rules that look at gradients
+NOTES = {USED, TRAINED, IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
+TRACKED = {"gradients are finite", USED, "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # these look at gradients
 STEPS = 33  # of the sequences of all rules but those that say "long"
 LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 
@@ -206,8 +208,8 @@ def _trained(case: _Case) -> None:
         raise UserError(f"{case.subject.name} has none: {rules.UNTRAINED}")
 
 
-def _gradients(case: _Case) -> None:
-    """Raises UserError for gradients that are not finite, and for parameters that never get one."""
+def _used(case: _Case) -> None:
+    """Raises UserError for parameters that never get a gradient, such as those of the direction that is not asked."""
     idle = rules.finite_gradients(case.subject, padding=True)
     if idle:  # which first values of zero may have switched off, until training moves them
         layer, generator = case.examination.built(), Generator().manual_seed(1)
@@ -215,4 +217,5 @@ def _gradients(case: _Case) -> None:
         moved = case.examination.subject(layer, generator)
         idle &= set() if _overflows(moved) else rules.finite_gradients(moved, padding=True)
     if idle:
-        raise UserError(f"{case.subject.name} has parameters without gradient, {', '.join(sorted(idle))}: use them.")
+        names = ", ".join(sorted(idle))
+        raise UserError(f"{case.subject.name} has parameters that get no gradient: {names}; remove or use them.")

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
+from safetensors.torch import save
 from torch import Generator, Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
@@ -30,8 +31,10 @@ MIXES = (
     "learns depends on the batch size. If that is not meant, normalise each sequence by itself, as nn.LayerNorm does."
 )
 UNTRAINED = "it stays as it is, and only the layers around it are trained."
-MASK_ADVICE = "take `mask`, (batch, length) with True at real steps, and hide the others."
-
+MASK_ADVICE = (
+    "take `mask`, (batch, length) with True at real steps, and hide the others; `attention_mask` is never passed, as "
+    "libraries mean different things by it."
+)
 
 LENGTH_ADVICE = (
     "If it is made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class."
@@ -122,11 +125,17 @@ def sizes_known(layer: nn.Module, name: str) -> None:
 
 
 def holds_tensors_alone(layer: nn.Module, name: str) -> None:
-    """All that a run stores of the layer are tensors, and they are there before its first call."""
+    """All that a run stores of the layer are tensors that its files hold, and they are there before its first call."""
     sizes_known(layer, name)
     for key, value in layer.state_dict().items():
         if not isinstance(value, Tensor):
             raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
+        try:
+            save({key: value.new_empty(0)})
+        except Exception as error:  # of a type that the installed safetensors does not know
+            other = "complex64" if value.is_complex() else "float32"
+            what = f"{name} keeps '{key}' as {value.dtype}, which safetensors files do not hold"
+            raise UserError(f"{what}: make it torch.{other}, or pass persistent=False for a buffer.") from error
 
 
 def leaves_its_input(subject: Subject) -> None:

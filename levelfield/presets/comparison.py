@@ -172,7 +172,9 @@ def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]
     named = [by_name.mixer(name, NAMED) for name in dict.fromkeys(options.baselines)]
     given = list(dict.fromkeys(each for each in named if each != mixer))
     if named and not given:
-        raise UserError(f"The only baseline of {own} is {own} itself: name another one, or none for the usual ones.")
+        raise UserError(
+            f"The only baseline of {own} is {own} itself: name another one, or leave baselines out for the usual ones."
+        )
     given = given or [each for each in BASELINES if each.label != own]
     names = Counter([own, *map(own_name, given)])
     found = {own: mixer}

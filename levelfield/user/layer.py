@@ -156,5 +156,9 @@ def mask_argument(forward: Callable[..., Any], name: str) -> str | None:
     parameters = list(inspect.signature(forward).parameters.values())[1:]
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if extra := [each for each in required[1:] if each not in MASKS]:
-        raise UserError(f"{name}.forward needs {' and '.join(extra)}: a mixer's forward takes (x) or (x, mask).")
+        needed = " and ".join(extra)
+        raise UserError(
+            f"{name}.forward needs {needed}, and a mixer's forward takes (x) or (x, mask): give {needed} a default, or "
+            f"write a module of x alone that calls {name}."
+        )
     return next((p.name for p in parameters if p.name in MASKS), None)

@@ -14,7 +14,7 @@ from toy_audits import Known
 from toy_data import Parity
 
 from levelfield.data.audit import shallow, steps
-from levelfield.data.audit.facts import facts, leaked
+from levelfield.data.audit.facts import facts, leaked, outlier
 from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, ngrams, positions
 from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
@@ -257,6 +257,20 @@ def test_leaks_duplicates_and_contradictions_are_counted() -> None:
     assert found["exact_duplicates", "in=train+test"] == 20 and found["contradictions", ""] == 10
     assert found["near_duplicates", "in=test in train"] == 20 and found["leaked", ""] == 0.4
     assert found["shared_groups", "in=train+test"] == 3 and found["left_out", ""] == 7
+
+
+def test_one_number_that_makes_up_the_variance_of_a_split_is_a_fact(tmp_path: Path) -> None:
+    lines = [f"{i} {i % 7} {i % 5},{i % 10},{'train' if i < 60 else 'test' if i < 90 else 'val'}" for i in range(100)]
+    lines[3] = lines[3].replace(",3,", ",1e12,")
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,s", *lines]))
+    own = OwnData(str(tmp_path / "a.csv"), symbols="x", target=("y",), split="s")
+    rows = [row for row in facts(own, own.build(None)) if row.get("metric") == "outlier"]
+    assert [(row.get("split"), row.get("n")) for row in rows] == [("train", 60)]
+    assert rows[0].get("value") == pytest.approx(59 / 60), (
+        "the others are the rest of the variance: they lie off the mean"
+    )
+    few = Examples.of_equal_length(np.zeros((19, 1)), np.eye(19)[0])
+    assert outlier(few) == 0.0, "of few examples one may well have most of the variance"
 
 
 def test_signals_too_short_to_have_near_duplicates_are_counted() -> None:

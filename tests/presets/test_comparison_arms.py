@@ -88,7 +88,7 @@ def test_a_baseline_of_the_mixers_own_name_is_an_arm_that_says_what_differs() ->
     assert labels("linear", "conv(kernel=3)", "conv(kernel=9)") == ["linear", "conv-kernel3", "conv-kernel9"]
     assert labels("linear", "linear", "conv") == ["linear", "conv"], "the mixer itself is no baseline"
     assert labels("attention", "attention(window=9,sinks=2)") == ["attention", "attention-window9-sinks2"]
-    with pytest.raises(UserError, match="only baseline of linear is linear itself"):
+    with pytest.raises(UserError, match="linear is linear itself: name another one, or leave baselines out"):
         labels("linear", "linear")
 
 

@@ -337,6 +337,14 @@ def test_what_no_model_can_know_and_what_was_not_used_is_said() -> None:
     assert words.lead(audited(*LOCAL, tested=1)).startswith("Too small to say anything: 1 test example, and")
 
 
+@pytest.mark.parametrize("share, told", [(0.98335, "over 98 %"), (1.0, "over 99 %"), (0.501, "over 50 %")])
+def test_a_number_that_all_errors_follow_is_said(share: float, told: str) -> None:
+    said = " ".join(words.details(Reading.of([*rows_of(*LOCAL, 500, 0), row("outlier", share, "train")])))
+    assert (
+        f"One example of train makes up {told} of a target's variance there: see whether its number is right." in said
+    )
+
+
 def test_a_single_fault_is_said_in_the_singular() -> None:
     facts = [
         row("contradictions", 1), row("shared_groups", 1, at="in=train+test"), row("left_out", 1), row("cut", 1),

@@ -98,6 +98,15 @@ class Tied(Around):
 SHARED = nn.Linear(WIDTH, WIDTH)
 
 
+class Complex128(Around):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.ones(WIDTH, dtype=torch.complex128))
+
+    def also(self, y: Tensor) -> Tensor:
+        return y * self.a.real.to(y.dtype)
+
+
 def _normed() -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather have the parametrization
@@ -131,6 +140,7 @@ FAULTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "grown": (Grown, "does not give the same output after its weights are stored and loaded"),
     "late": (Late, "makes or drops 'late' after it was built"),
     "extra": (Extra, "keeps a dict as '_extra_state'"),
+    "complex128": (Complex128, r"'a' as torch.complex128, which safetensors.*: make it torch.complex64"),
     "wide": (Wide, "returns torch.float64 numbers for torch.float32 ones"),
     "normed": (_normed, r"cannot be copied after a call.*parametrizations.weight_norm"),
     "exits": (_exits, "SystemExit: no gpu"),

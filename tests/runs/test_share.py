@@ -117,6 +117,7 @@ def test_the_loader_needs_torch_alone(packed: Path) -> None:
 def test_the_loader_reads_what_safetensors_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    assert {"complex64", "uint16", "uint64", "float8_e4m3fn", "float8_e5m2"} <= {*load_weights.KINDS.values()}
     kinds = [getattr(torch, name) for name in load_weights.KINDS.values()]
     given = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
     given |= {"none": torch.empty(0, 4), "one": torch.tensor(2.5)}

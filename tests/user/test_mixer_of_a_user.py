@@ -200,7 +200,7 @@ def test_a_plan_made_in_another_process_finds_its_class_again(mine: str, monkeyp
         ("", "names no class: write FILE.py:Name"),
         (":Deca", "defines no class or function Deca: did you mean 'Decay'"),
         (":Plain", "Plain in .* is not a subclass of torch.nn.Module"),
-        (":Cross", "forward needs key and value: a mixer's forward takes"),
+        (":Cross", r"takes \(x\) or \(x, mask\): give key and value a default, or write a module of x alone"),
         (":Pooled", r"needs heads besides its width: give a default, or write Pooled\(heads=...\)"),
         (":Decay(rat=1)", "has no setting 'rat': did you mean 'rate'"),
         (":Decay(layers=2)", "has no setting 'layers': choose one of: rate[.]$"),

@@ -142,7 +142,7 @@ def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
         ("ownpackage.models:Min", "did you mean 'Mine'"),
         ("ownpackage.models:maid", "did you mean 'made'"),
         ("ownpackage.models:Xyz", r"no class or function Xyz: choose one of: Mine, made, number\.$"),
-        ("torch.nn:MultiheadAttention(num_heads=2)", r"forward needs key and value: a mixer's forward takes \(x\)"),
+        ("torch.nn:MultiheadAttention(num_heads=2)", r"forward needs key and value, and a mixer's forward takes \(x\)"),
         ("torch.nn:GRU(bidirection=True)", "no setting 'bidirection': did you mean 'bidirectional'"),
         ("torch.nn:GRU(__import__('os'))", "no class name with settings"),
     ],

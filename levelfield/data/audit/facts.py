@@ -15,8 +15,9 @@ import numpy as np
 from levelfield.data import card as cards
 from levelfield.data import duplicates
 from levelfield.data.duplicates import Duplicates
-from levelfield.spec import SPLITS, Examples, Label, LabelSet, Progress, Row, SplitName, Task, no_progress
+from levelfield.spec import SPLITS, Examples, Label, LabelSet, Progress, Row, SplitName, Task, Values, no_progress
 
+FEWEST = 20  # examples of a split, of fewer of which one may well have most of the variance
 PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
 
 
@@ -52,6 +53,9 @@ def facts(
     yield _row("leaked", "test", leaked(task.apart or splits), n=len(splits["test"]))
     if share := unseen(task, splits):
         yield _row("unseen", "test", share, n=len(splits["test"]))
+    for split in SPLITS if isinstance(task.output, Values) else ():
+        if (share := outlier(splits[split])) > 0.5:
+            yield _row("outlier", split, share, n=len(splits[split]))
     yield _row("contradictions", "all", card.found.conflicts)
     for pair, count in (groups or {}).items():
         yield _row("shared_groups", "all", count, f"in={pair}")
@@ -73,6 +77,14 @@ def unseen(task: Task, splits: Mapping[SplitName, Examples]) -> float:
     if isinstance(task.output, LabelSet):
         return float(np.mean((test[:, ~(train > 0).any(0)] > 0).any(1)))
     return float(np.mean(~np.isin(test, train))) if isinstance(task.output, Label) else 0.0
+
+
+def outlier(split: Examples) -> float:
+    """Returns the largest share that a single example has of the variance of a target in a split; 0 where few are."""
+    y = np.asarray(split.y, np.float64).reshape(len(split), -1)  # (examples, targets)
+    apart = np.square(y - y.mean(0))
+    whole = apart.sum(0)
+    return float((apart.max(0)[whole > 0] / whole[whole > 0]).max(initial=0.0)) if len(split) >= FEWEST else 0.0
 
 
 def _row(metric: str, split: str, value: float, at: str = "", n: int = 0) -> Row:

@@ -5,6 +5,7 @@ list(faults(found))     # ["12 % of the test examples are in the training split 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from levelfield.report.audit.reading import ALIKE, Reading
@@ -36,6 +37,11 @@ def faults(found: Reading) -> Iterator[str]:
     if unknown := found.fact("unknown", "test"):
         some = f"{found.led(f'{unknown:,.0f}', 'unknown', 'test')} of {found.fact('examples', 'test'):,.0f}"
         yield f"{some} test sequences have a symbol that no training sequence has."
+    for split in SPLITS:
+        if lone := found.fact("outlier", split):
+            share = found.led(f"over {max(50, math.ceil(100 * lone) - 1)} %", "outlier", split)
+            whole = f"{share} of a target's variance there"
+            yield f"One example of {split} makes up {whole}: see whether its number is right."
     leaked = found.fact("leaked", "test")
     if leaked >= LEAK:
         share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
