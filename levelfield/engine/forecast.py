@@ -158,10 +158,15 @@ def forecast(run: Run, root: Path, one: Pass | None) -> Forecast:
     if one is None:
         return Forecast(flops, None, None)
     long = run.task.max_length * run.task.documents
-    holders = run.numerics.nproc if run.numerics.shard else 1
-    memory = None if one.kept is None else 4.0 * COPIES * cost.parameters / holders + one.kept.of(run)
+    memory = None if one.kept is None else _bytes(run, cost.parameters, one.kept)
     computed = _unpadded(run, root) or long
     return Forecast(flops, None if count is None else one.seconds * computed * count, memory)
+
+
+def _bytes(run: Run, parameters: int, kept: Kept) -> float:
+    """Returns the memory that each process of a run needs."""
+    holders = run.numerics.nproc if run.numerics.shard else 1
+    return 4.0 * COPIES * parameters / holders + kept.of(run)
 
 
 def _unpadded(run: Run, root: Path) -> float | None:
@@ -269,23 +274,24 @@ def _memory(found: Mapping[Run, Forecast], passes: Mapping[Shape, Pass | None], 
     of_each = f" in each of {most.numerics.nproc} processes" if most.numerics.nproc > 1 else ""
     what = "(weights, gradients, two moments, activations)"
     yield f"Most memory{some}: {name}, some {si(known[most])}B{of_each} {what}"
-    smaller = _smaller(most, root, passes[Shape.of(most)]) if known[most] > LARGE else None
-    if smaller is not None:
+    one = passes[Shape.of(most)]
+    if known[most] > LARGE and one and one.kept and (smaller := _smaller(most, root, one.kept)):
         less, memory = smaller
         flags = [f"--accumulate {less.accumulate}"] * (less.accumulate > 1) + ["--recompute"] * less.recompute
         flags.append(f"--filter '{most.task.name}-{most.model.label}-{most.protocol.name}-*'")
         yield f"That is more than a GPU with {si(LARGE)}B has: with {' '.join(flags)} it is some {si(memory)}B."
 
 
-def _smaller(run: Run, root: Path, one: Pass | None) -> tuple[Numerics, float] | None:
+def _smaller(run: Run, root: Path, kept: Kept) -> tuple[Numerics, float] | None:
     """Returns numerics with which a run fits into a large GPU, and its bytes then: its batches in as few equal parts as
     will do, or with recomputed blocks. None where none do."""
     batch, known = math.gcd(*(phase.recipe.batch for phase in run.protocol.phases)), run.numerics
+    parameters = plan.cost(run, root).parameters
     for again in (known.recompute, True):
         for parts in range(known.accumulate, batch // known.nproc + 1):
             less = replace(known, accumulate=parts, recompute=again)
-            memory = forecast(replace(run, numerics=less), root, one).memory if batch % less.parts == 0 else None
-            if memory is not None and memory <= LARGE:
+            memory = _bytes(replace(run, numerics=less), parameters, kept)
+            if batch % less.parts == 0 and memory <= LARGE:
                 return less, memory
     return None
 
