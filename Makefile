@@ -53,7 +53,7 @@ pages: setup  ## the report that is kept in docs, from the rows that are kept in
 	@sed 's|href="rows.csv"|href="../../results/demo-minutes/rows.csv"|g' build/demo-minutes/report.html > docs/reports/demo.html
 
 docs:  ## the documentation as a site, build/site/index.html; needs nothing of .venv
-	@"$(PYTHON)" docs/website.py
+	@"$(PYTHON)" docs/scripts/website.py
 
 clean:  ## remove the environment and the caches; runs and data stay
 	rm -rf .venv .venv-peers .venv-docs .setup.lock .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ from pathlib import Path
 from measuring import TOKENS, WIDTH, Row, batch_tokens, cell
 from mixer_cases import CASES, LABELS, LENGTHS, MAP, PRODUCTS, REFERENCE, TRAFFIC, TRANSFORMS
 
-sys.path.append(str(Path(__file__).parents[1] / "docs"))
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "scripts"))
 
 import contents
 

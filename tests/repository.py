@@ -7,15 +7,17 @@ from types import ModuleType
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
+SCRIPTS = ROOT / "docs" / "scripts"
 
 
 def script(name: str) -> ModuleType:
-    """Loads docs/name.py as the module docs_name, as numba imports a package called coverage.
+    """Loads docs/scripts/name.py as the module docs_name, as numba imports a package called coverage.
 
-    A script puts folders on `sys.path`, which is as before when it is loaded.
+    Python looks for the scripts that it imports in its folder; `sys.path` is as before when it is loaded.
     """
     own, folders = f"docs_{name}", list(sys.path)
-    spec = importlib.util.spec_from_file_location(own, ROOT / "docs" / f"{name}.py")
+    sys.path.insert(0, str(SCRIPTS))
+    spec = importlib.util.spec_from_file_location(own, SCRIPTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[own] = module  # where its dataclasses look for their annotations

@@ -78,19 +78,19 @@ def test_the_glossary_has_at_most_forty_words_each_with_its_type() -> None:
 def test_the_picture_of_the_layers_is_that_of_the_imports() -> None:
     architecture = script("architecture")
     page = (ROOT / "docs" / "architecture.md").read_text()
-    assert architecture.filled(page) == page, "run python docs/architecture.py"
+    assert architecture.filled(page) == page, "run python docs/scripts/architecture.py"
     graph = architecture.imports()
     depth = {name: number for number, row in enumerate(architecture.layers(graph)) for name in row}
     assert depth.keys() == graph.keys()
     assert [name for name, mine in graph.items() if any(depth[other] <= depth[name] for other in mine)] == []
     picture = (ROOT / "docs" / "figures" / "architecture.svg").read_text()
-    assert architecture.stamp(graph) in picture, "run python docs/architecture.py"
+    assert architecture.stamp(graph) in picture, "run python docs/scripts/architecture.py"
 
 
 def test_the_page_on_coverage_is_what_the_command_writes() -> None:
     coverage = script("printed_cells")
     page = (ROOT / "docs" / "coverage.md").read_text()
-    assert coverage.page(coverage.shipped()) == page, "run python docs/printed_cells.py"
+    assert coverage.page(coverage.shipped()) == page, "run python docs/scripts/printed_cells.py"
 
 
 def test_every_printed_cell_is_covered_or_named_as_missing() -> None:

@@ -99,7 +99,7 @@ def test_a_page_of_more_than_two_screens_has_contents(pages: dict[str, str]) -> 
     contents, long = script("contents"), []
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text()
-        assert contents.filled(text) == text, "run python docs/contents.py"
+        assert contents.filled(text) == text, "run python docs/scripts/contents.py"
         if contents.BLOCK.sub("", text).count("\n") > contents.SCREENS:
             long.append(page.name)
             sections = contents.sections(text)
@@ -170,7 +170,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (copy / name).symlink_to(ROOT / name)
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, copy / name)
-    done = subprocess.run([sys.executable, "docs/website.py"], cwd=copy, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "docs/scripts/website.py"], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return copy / "build" / "site"
 

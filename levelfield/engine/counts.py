@@ -1,7 +1,8 @@
 """Keeps what the models of shipped studies cost, so that a plan of a printed size takes seconds.
 
 Counting the FLOPs of one large model takes about a second, and a table of a paper has sixty of them. The counts are the
-same on every machine, so `python docs/counts.py` writes them to `counts.json`, where a plan looks before it counts:
+same on every machine, so `python docs/scripts/counts.py` writes them to `counts.json`, where a plan looks before it
+counts:
 
     asked = Question.of(task, model, objective, lengths, most=512)
     shipped().find(asked)          # Counted(parameters=804874, costs=...); None where the caller has to count

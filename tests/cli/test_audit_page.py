@@ -134,7 +134,7 @@ PROVED = Row(model="data", protocol="none", metric="certified_range", split="all
 def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
     audits = script("audits")
     assert audits.page(audits.committed(), audits.of_rules()) == (ROOT / "docs" / "audits.md").read_text(), (
-        "run python docs/audits.py"
+        "run python docs/scripts/audits.py"
     )
     given = {
         "local": rows("local", True, {5: 0.96, 9: 0.99}),

@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 def test_tables_are_what_the_command_makes():
     tables = script("tables")
     pages = [page.read_text(encoding="utf-8") for page in tables.PAGES]
-    assert [tables.filled(page) for page in pages] == pages, "run python docs/tables.py"
+    assert [tables.filled(page) for page in pages] == pages, "run python docs/scripts/tables.py"
     assert sum(page.count("<!-- table:") for page in pages) == len(tables.TABLES)
 
 

@@ -275,7 +275,7 @@ def test_every_task_but_those_of_archives_has_a_card_in_the_docs() -> None:
         file: set(module.TASKS) for file, module in KNOWN.items() if not all(t.archives for t in module.TASKS.values())
     }
     assert {"needle", "listops"} <= set(made)
-    assert [file for file, names in made.items() if not names & kept] == [], "run python docs/cards.py"
+    assert [file for file, names in made.items() if not names & kept] == [], "run python docs/scripts/cards.py"
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)

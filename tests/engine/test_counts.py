@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from repository import ROOT
+from repository import SCRIPTS
 
 from levelfield.engine import counts, plan
 from levelfield.engine.counts import Counted, Counts, Question
@@ -44,7 +44,7 @@ def test_what_ships_was_counted_with_the_code_as_it_is() -> None:
     known = counts.shipped()
     assert known.entries, "of this release of torch"
     stale = [name for name, hashes in known.sources.items() if not counts.same(name, hashes)]
-    assert stale == [], "run python docs/counts.py"
+    assert stale == [], "run python docs/scripts/counts.py"
 
 
 @pytest.mark.parametrize("place", [2, 8], ids=["s4", "convolution"])
@@ -126,8 +126,8 @@ def test_mixers_of_others_are_not_looked_up(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_all_shipped_studies_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     import counts as command
 
     monkeypatch.setattr(sys, "argv", ["counts.py", "--check"])
-    assert command.main() == 0, "run python docs/counts.py"
+    assert command.main() == 0, "run python docs/scripts/counts.py"

@@ -59,7 +59,7 @@ def test_the_mixer_for_everybody_keeps_the_contract(monkeypatch: pytest.MonkeyPa
 
 def test_the_gallery_is_what_the_command_makes() -> None:
     page = (DOCS / "mixers.md").read_text()
-    assert script("gallery").filled(page) == page, "run python docs/gallery.py"
+    assert script("gallery").filled(page) == page, "run python docs/scripts/gallery.py"
 
 
 def test_every_mixer_has_a_section_with_its_equation_cost_settings_and_paper() -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from made_answers import Fake, pretrained
 from printed_rows import measured
-from repository import ROOT
+from repository import SCRIPTS
 
 from levelfield.report.verdicts import Key, Table, power
 from levelfield.spec import Row
@@ -19,7 +19,7 @@ from levelfield.studies import huang2024_small, miralles2025_small
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("findings_shown")
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 from made_answers import pretrained
-from repository import ROOT
+from repository import ROOT, SCRIPTS
 
 from levelfield.engine.find import Source
 from levelfield.report import committed
@@ -24,7 +24,7 @@ SECTIONS = dict(re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## )", PAGE, flags=re.DOT
 
 
 def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module(name)
 
 

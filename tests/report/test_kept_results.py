@@ -39,14 +39,14 @@ def test_a_folder_of_another_study_says_what_is_missing() -> None:
 
 
 def test_the_page_of_findings_is_that_of_the_rows_in_results() -> None:
-    """`python docs/findings.py` renews it. Of the figure it is only checked that it can be drawn."""
+    """`python docs/scripts/findings.py` renews it. Of the figure it is only checked that it can be drawn."""
     findings = script("findings")
-    assert findings.page() == (ROOT / "docs" / "findings.md").read_text(), "run python docs/findings.py"
+    assert findings.page() == (ROOT / "docs" / "findings.md").read_text(), "run python docs/scripts/findings.py"
     answers = findings.pictured()
     assert findings.findings_figure.draw(answers).startswith(b"\x89PNG")
     readme = (ROOT / "README.md").read_text()
     assert f"![{findings.findings_figure.caption(answers)}](docs/figures/findings.png)" in readme
-    assert findings.readme(readme) == readme, "run python docs/findings.py"
+    assert findings.readme(readme) == readme, "run python docs/scripts/findings.py"
     blurred = re.sub(r"(?m)^- \*\*Is a short range enough.*$", "- old", readme)
     assert blurred != readme and findings.readme(blurred) == readme
 

@@ -1,4 +1,4 @@
-"""How far each architecture reaches: the table and the panels of docs/reach_figure.py, from made-up rows."""
+"""How far each architecture reaches: the table and the panels of docs/scripts/reach_figure.py, from made-up rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from repository import ROOT
+from repository import SCRIPTS
 
 from levelfield.report import certified_ranges, style
 from levelfield.spec import Row
@@ -15,7 +15,7 @@ from levelfield.spec import Row
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("reach_figure")
 
 

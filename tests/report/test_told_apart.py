@@ -11,7 +11,7 @@ from itertools import combinations
 
 import pytest
 from printed_rows import measured
-from repository import ROOT
+from repository import ROOT, SCRIPTS
 
 from levelfield.report import verdicts
 from levelfield.report.decisions import ALPHA, Contrast, Question, Seeds, difference, holm, resolution
@@ -52,7 +52,7 @@ def test_the_sentence_goes_from_the_pair_that_needs_least_to_the_one_that_needs_
 def test_no_pair_that_is_open_on_the_page_differs_by_more_than_its_sentence_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     subjects, words = (importlib.import_module(name) for name in ("findings_subjects", "findings_words"))
     checked = {1: 0, 0: 0}
     for subject in subjects.SUBJECTS:

@@ -215,7 +215,7 @@ def test_a_hub_that_cannot_be_reached_leaves_the_folder_and_how_to_push_it(
 
 def test_the_schema_of_rows_is_published_and_rows_keep_to_it(run: Path) -> None:
     schema = row_schema()
-    assert json.loads((ROOT / "docs" / "rows.schema.json").read_text()) == schema, "run python docs/schema.py"
+    assert json.loads((ROOT / "docs" / "rows.schema.json").read_text()) == schema, "run python docs/scripts/schema.py"
     kept = [json.loads(line) for line in (run / "rows.jsonl").read_text().splitlines()]
     assert kept
     for row in kept:

@@ -1,7 +1,7 @@
-"""Builds the documentation as a site, `build/site/index.html`, from the pages of this folder: `make docs`.
+"""Builds the documentation as a site, `build/site/index.html`, from the pages of docs: `make docs`.
 
-    python docs/website.py            # makes .venv-docs the first time, then builds; a broken link ends it
-    python docs/website.py --stage    # writes what the builder reads, build/pages, and builds nothing
+    python docs/scripts/website.py            # makes .venv-docs the first time, then builds; a broken link ends it
+    python docs/scripts/website.py --stage    # writes what the builder reads, build/pages, and builds nothing
 
 Pages are written for the repository, where `../levelfield/train.py` is a link that works. On the site a link to a file
 that is not a page leads to `Repository` of pyproject.toml, as in the package's long description. Every such link is
@@ -21,10 +21,9 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
+import contents
 
-import contents  # noqa: E402  (the pages' own contents, which the site leaves out: it has others)
+DOCS = Path(__file__).resolve().parents[1]
 
 ROOT = DOCS.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

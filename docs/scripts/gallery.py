@@ -1,7 +1,7 @@
 """Writes the mixers' part of docs/mixers.md from their files, parity.md, measured speeds and committed results.
 
-    python docs/gallery.py           # rewrites the list, the figure and, for each mixer, what lies between its markers
-    python docs/gallery.py --check   # exit 1 if that would change anything
+    python docs/scripts/gallery.py           # rewrites the list, the figure and what is between the markers of a mixer
+    python docs/scripts/gallery.py --check   # exit 1 if that would change anything
 
 What is written by hand about a mixer follows its `<!-- end -->` and is kept. A mixer without a section gets one; the
 order is that of `classes()`.
@@ -16,6 +16,7 @@ import re
 import sys
 from pathlib import Path
 
+import measured
 import torch
 
 from levelfield import published
@@ -23,10 +24,7 @@ from levelfield.cli import listing
 from levelfield.mixers import classes
 from levelfield.spec import MixerConfig
 
-DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
-
-import measured  # noqa: E402
+DOCS = Path(__file__).resolve().parents[1]
 
 PAGE, FIGURE = DOCS / "mixers.md", DOCS / "figures" / "mixers.png"
 RESULTS = DOCS.parent / "results"
@@ -166,6 +164,6 @@ if __name__ == "__main__":
     page = PAGE.read_text()
     made = filled(page)
     if "--check" in sys.argv:
-        sys.exit(page != made and "docs/mixers.md is out of date: run python docs/gallery.py")
+        sys.exit(page != made and "docs/mixers.md is out of date: run python docs/scripts/gallery.py")
     PAGE.write_text(made)
     FIGURE.write_bytes(measured.draw(measured.scores(RESULTS)))

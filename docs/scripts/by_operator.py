@@ -1,4 +1,4 @@
-"""Divides a score on ListOps by the root operator of its expressions, beside the greedy rule, for docs/findings.py.
+"""Divides a score on ListOps by the root operator of its expressions, beside the greedy rule, for the findings.
 
 Miralles-González et al. (2025, appendix B) show that models may live by the operator at the root alone: the largest of
 several digits is mostly 9. A model has learnt more than that only as far as it is above the greedy rule.

@@ -2,7 +2,7 @@
 
     found = scores(Path("results"))
     facts("s4", found)          # ["best here, or within 2 points of it: `listops` ...", "`amos2025_small` at ...", ...]
-    draw(found)                 # PNG bytes; `python docs/gallery.py` writes them to docs/figures/mixers.png
+    draw(found)                 # PNG bytes; `python docs/scripts/gallery.py` writes them to docs/figures/mixers.png
 
 A column is a task of one study at one effort under one protocol, so all that stands in it was trained by the same
 rules. Models of a study are led back to their mixers by the study itself, and nothing here names any. Of a study at

@@ -1,4 +1,4 @@
-"""Says, for docs/findings.py, when phases of training end and what the arms used of the steps that they were allowed.
+"""Says, for the findings, when phases of training end and what the arms used of the steps that they were allowed.
 
 rules(found)     # "On ListOps and reviews that is after 3 validations in a row, ...", a sentence for equal recipes
 taken(found)     # a table of the steps and FLOPs of one run of each arm

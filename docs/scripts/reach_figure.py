@@ -1,4 +1,4 @@
-"""Shows how far each architecture reaches, for docs/findings.py: the answer, a table, and the figures of the report.
+"""Shows how far each architecture reaches, for the findings: the answer, a table, and the figures of the report.
 
     short(answer)             # the answer in a few sentences
     lead(answer)              # what the proof does not say of it

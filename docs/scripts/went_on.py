@@ -132,7 +132,7 @@ def _falls(found: Answer, times: int) -> list[Finding]:
 
 def _pilot() -> str:
     """Returns what the pilot came to, whose seed no run has."""
-    with (Path(__file__).resolve().parent.parent / "results" / "pilots.csv").open(newline="", encoding="utf-8") as file:
+    with (Path(__file__).resolve().parents[2] / "results" / "pilots.csv").open(newline="", encoding="utf-8") as file:
         (pilot,) = (line for line in csv.DictReader(file) if line["run"] == PILOT)
     return f"{100 * float(pilot['val_accuracy']):.0f} % on validation after {int(pilot['steps']):,} steps"
 

@@ -1,7 +1,7 @@
 """Writes docs/audits.md, which ranks audited tasks by the steps that are enough for them, from committed rows.
 
-python docs/audits.py           # reads results/audits/**/*.csv, the rows.csv of `levelfield audit`
-python docs/audits.py --check   # exit 1 if the page is out of date
+python docs/scripts/audits.py           # reads results/audits/**/*.csv, the rows.csv of `levelfield audit`
+python docs/scripts/audits.py --check   # exit 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
+import audits_figure
+
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import FAR, Reading, width
 from levelfield.report.audit.shares import DISORDERED, RULE
 from levelfield.report.audit.terms import rule_words
 from levelfield.spec import Row
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import audits_figure
-
-DOCS = Path(__file__).resolve().parent
+DOCS = Path(__file__).resolve().parents[1]
 PAGE, ROWS = DOCS / "audits.md", DOCS.parent / "results" / "audits"
 RULES = ROWS / "without-models"
 FIGURE = DOCS / "figures" / "audits.png"
@@ -40,7 +38,7 @@ or where no model that sees everything learnt as much as windows did: so short a
 hold, or what windows learn with longer training, or cannot tell what lies further away. At effort `minutes` it trains
 for 500 steps of the optimizer, or more where sequences are short. Where one step or the first few steps are enough, the
 row names them. Where an audit is older than its rules, the score of the best one stands in place of its share. Written
-by `python docs/audits.py` from the rows in `results/audits/`.
+by `python docs/scripts/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -214,7 +212,9 @@ def main() -> None:
     """Writes the page and its figure, or checks the page."""
     text = page(committed(), of_rules())
     if "--check" in sys.argv:
-        raise SystemExit(0 if PAGE.read_text() == text else "docs/audits.md is out of date: run python docs/audits.py")
+        raise SystemExit(
+            0 if PAGE.read_text() == text else "docs/audits.md is out of date: run python docs/scripts/audits.py"
+        )
     PAGE.write_text(text)
     FIGURE.write_bytes(audits_figure.draw(ranked(committed())))
 

@@ -1,4 +1,4 @@
-"""Writes docs/rows.schema.json, the JSON Schema of rows: `python docs/schema.py`."""
+"""Writes docs/rows.schema.json, the JSON Schema of rows: `python docs/scripts/schema.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from levelfield.spec.row_schema import row_schema
 
-PAGE = Path(__file__).with_name("rows.schema.json")
+PAGE = Path(__file__).resolve().parents[1] / "rows.schema.json"
 
 
 def text() -> str:

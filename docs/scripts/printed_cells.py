@@ -1,7 +1,7 @@
 """Writes docs/coverage.md: which printed cells have a run at effort `paper`, and what the others lack.
 
-    python docs/printed_cells.py           # writes docs/coverage.md
-    python docs/printed_cells.py --check   # exit 1 if that would change anything
+    python docs/scripts/printed_cells.py           # writes docs/coverage.md
+    python docs/scripts/printed_cells.py --check   # exit 1 if that would change anything
 
 A cell has a run where a study that answers to its table plans one that `report.against_printed.match` takes for it. Of
 language models that others trained it is a survey that has to ask for the cell. Nothing is trained and no file is read.
@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import contents
+
 from levelfield import published
 from levelfield.cli.survey_commands import FILES
 from levelfield.engine.find import Source, listing
@@ -27,10 +29,7 @@ from levelfield.report.printed_tables import cell_key
 from levelfield.ruler import Needle, Questions
 from levelfield.spec import Row, Study, describe
 
-DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
-
-import contents  # noqa: E402
+DOCS = Path(__file__).resolve().parents[1]
 
 PAGE = DOCS / "coverage.md"
 MEASURED = ("reported", "chance")  # a cross in print is a score at chance
@@ -39,9 +38,9 @@ NO_STUDY = "no study contains this run"
 INTRODUCTION = """\
 # Which printed cells have a run
 
-`python docs/printed_cells.py` writes this page. A cell **has a run** where `levelfield plan STUDY --effort paper` lists
-one with its model, protocol, task and size, so that one command starts it. Whether anybody has run it is another
-question: [results](../results/README.md) holds what was measured.
+`python docs/scripts/printed_cells.py` writes this page. A cell **has a run** where
+`levelfield plan STUDY --effort paper` lists one with its model, protocol, task and size, so that one command starts it.
+Whether anybody has run it is another question: [results](../results/README.md) holds what was measured.
 
 Scores are cells that the paper reports, a cross (a score at chance) included. Counted apart are averages and ratios,
 which follow from other cells, cells that the paper calls infeasible, and cells that are blank in print.
@@ -278,5 +277,7 @@ def page(studies: Iterable[Study | Survey]) -> str:
 if __name__ == "__main__":
     after = page(shipped())
     if "--check" in sys.argv:
-        sys.exit((not PAGE.exists() or PAGE.read_text() != after) and "Out of date: run python docs/printed_cells.py")
+        sys.exit(
+            (not PAGE.exists() or PAGE.read_text() != after) and "Out of date: run python docs/scripts/printed_cells.py"
+        )
     PAGE.write_text(after)

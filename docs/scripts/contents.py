@@ -1,7 +1,7 @@
-"""Puts a table of contents on every page of this folder that is longer than two screens.
+"""Puts a table of contents on every page of docs that is longer than two screens.
 
-    python docs/contents.py           # rewrites the lines between the markers, and adds them where they are missing
-    python docs/contents.py --check   # exit 1 if that would change anything
+    python docs/scripts/contents.py           # rewrites the lines between the markers, or adds them
+    python docs/scripts/contents.py --check   # exit 1 if that would change anything
 
 The contents are one paragraph of links to the page's sections, between `<!-- contents -->` and `<!-- end -->`, before
 the first section. Scripts that write a page as a whole pass it through `filled`. On the site the paragraph is left out:
@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent
+DOCS = Path(__file__).resolve().parents[1]
 SCREENS = 120  # lines of two screens
 BLOCK = re.compile(r"<!-- contents -->.*?<!-- end -->\n\n", re.DOTALL)
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -51,7 +51,7 @@ def main() -> str | None:
     changed = [page for page in pages if page.read_text(encoding="utf-8") != after[page]]
     if "--check" in sys.argv:
         return (
-            f"Out of date: {', '.join(page.name for page in changed)}. Run python docs/contents.py."
+            f"Out of date: {', '.join(page.name for page in changed)}. Run python docs/scripts/contents.py."
             if changed
             else None
         )

@@ -30,7 +30,7 @@ from levelfield.report.verdicts import Finding
 from levelfield.runs.results import Results
 from levelfield.spec import Effort, Row, Run, Study
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FIGURE, RESULTS = ROOT / "docs" / "figures" / "findings.png", ROOT / "results"
 HOUR = 3_600
 SEEN, RULE, RECIPE = "seen", "rule", "recipe"  # marks of answers; see the introduction of the page

@@ -62,8 +62,8 @@ in sentences that do not speak of medians.
 
 ![](figures/findings.png)
 
-`python docs/findings.py` writes this page from the rows in [results](../results/README.md), and a test checks that the
-two agree.
+`python docs/scripts/findings.py` writes this page from the rows in [results](../results/README.md), and a test checks
+that the two agree.
 """
 
 

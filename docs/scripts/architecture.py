@@ -1,7 +1,7 @@
 """Draws the units of the package in layers, from their imports, and writes the same layers into docs/architecture.md.
 
-    python docs/architecture.py           # writes docs/figures/architecture.svg and the list of layers
-    python docs/architecture.py --check   # exit 1 if the list of layers or the picture is out of date
+    python docs/scripts/architecture.py           # writes docs/figures/architecture.svg and the list of layers
+    python docs/scripts/architecture.py --check   # exit 1 if the list of layers or the picture is out of date
 
 A unit is a module or folder directly inside `levelfield/`. It stands one layer below the lowest unit that imports it,
 or lower where that layer is full, so every arrow points downwards:
@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parent
+DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS.parent / "tests"))
 
 from imports import sources, table, unit  # noqa: E402  (the same reading of the source that the tests use)
@@ -181,6 +181,6 @@ if __name__ == "__main__":
     after = filled(before)
     if "--check" in sys.argv:
         old = before != after or stamp(imports()) not in FIGURE.read_text()
-        sys.exit(old and "The picture of the layers is out of date: run python docs/architecture.py")
+        sys.exit(old and "The picture of the layers is out of date: run python docs/scripts/architecture.py")
     PAGE.write_text(after)
     draw(imports(), FIGURE)

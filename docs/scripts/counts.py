@@ -1,7 +1,7 @@
 """Counts the models of every shipped study, so that a plan does not have to: writes levelfield/engine/counts.json.
 
-    python docs/counts.py                    # what is missing, or was counted with other code; a new file takes minutes
-    python docs/counts.py --check            # only names what is missing: exit 1 if something is
+    python docs/scripts/counts.py            # what is missing, or was counted with other code; a new file takes minutes
+    python docs/scripts/counts.py --check    # only names what is missing: exit 1 if something is
 
 Without data, at full length: so a plan counts on a machine where nothing is prepared. Until this is run again after a
 change of code, plans count the models that it concerns, and take longer. It saves after every study, so it can be

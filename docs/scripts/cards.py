@@ -1,7 +1,7 @@
 """Writes the data cards in docs/cards/ from arrays that are prepared.
 
-    python docs/cards.py text image_15k --data data     # docs/cards/text.md and docs/cards/image_15k.md
-    python docs/cards.py all --data data                # of every named task that is prepared there
+    python docs/scripts/cards.py text image_15k --data data     # docs/cards/text.md and docs/cards/image_15k.md
+    python docs/scripts/cards.py all --data data                # of every named task that is prepared there
 
 A card is what `levelfield data verify` prints.
 """
@@ -16,7 +16,7 @@ from levelfield import tasks
 from levelfield.data import card as cards
 from levelfield.data import prepared
 
-PLACE = Path(__file__).resolve().parent / "cards"
+PLACE = Path(__file__).resolve().parents[1] / "cards"
 
 
 def write(name: str, root: Path) -> Path | None:

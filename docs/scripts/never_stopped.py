@@ -82,7 +82,7 @@ def _tflop(found: Answer, model: str, *arms: str) -> list[str]:
 
 def _peaks() -> str:
     """Returns after how many steps validation was best in the arms that train on, which their logs alone have."""
-    archive = Path(__file__).resolve().parent.parent / "results" / "amos2025_patience-overnight" / "runs.tar.xz"
+    archive = Path(__file__).resolve().parents[2] / "results" / "amos2025_patience-overnight" / "runs.tar.xz"
     best, lost = [], []
     with tarfile.open(archive) as runs:
         for member in runs:

@@ -1,7 +1,7 @@
 """Writes the README's tables from what the package really has, and a table of docs/verdicts.md from its results.
 
-    python docs/tables.py           # rewrites what lies between the markers in README.md and docs/verdicts.md
-    python docs/tables.py --check   # exit 1 if that would change anything
+    python docs/scripts/tables.py           # rewrites what lies between the markers in README.md and docs/verdicts.md
+    python docs/scripts/tables.py --check   # exit 1 if that would change anything
 
 A marker is a comment, `<!-- table: mixers -->`, and a table ends at `<!-- end -->`.
 """
@@ -20,7 +20,7 @@ from levelfield.cli import listing
 from levelfield.engine.find import Source
 from levelfield.mixers import classes
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "verdicts.md")
 
 
@@ -109,5 +109,5 @@ if __name__ == "__main__":
         before = page.read_text()
         after = filled(before)
         if "--check" in sys.argv and before != after:
-            sys.exit(f"{page.name} is out of date: run python docs/tables.py")
+            sys.exit(f"{page.name} is out of date: run python docs/scripts/tables.py")
         page.write_text(after)

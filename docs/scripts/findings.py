@@ -1,7 +1,7 @@
 """Writes docs/findings.md and its figure from committed results alone: what each paper claims and what was found here.
 
-    python docs/findings.py           # writes docs/findings.md, docs/figures/findings.png and what README says of it
-    python docs/findings.py --check   # exit 1 if that would change the page
+    python docs/scripts/findings.py           # writes docs/findings.md, its figure and what README says of it
+    python docs/scripts/findings.py --check   # exit 1 if that would change the page
 
 Every number on the page is computed from `results/STUDY-EFFORT/`: by the study's own rule, and from rows and ledgers.
 What a claim is, and what would change our mind, is written in findings_subjects.py.
@@ -16,8 +16,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from statistics import median
+
+import contents
+import findings_figure
+import findings_shown
+import findings_summary as summary
+import findings_tuning as tuning
+import findings_words as words
+from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
 from levelfield.engine.find import Source, references
 from levelfield.report import committed
@@ -27,16 +34,6 @@ from levelfield.report.cells import gather
 from levelfield.report.verdicts import Finding, Table, power
 from levelfield.spec import Effort
 from levelfield.spec.study import AT_CAP
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import contents
-import findings_figure
-import findings_shown
-import findings_summary as summary
-import findings_tuning as tuning
-import findings_words as words
-from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
 VERDICTS = ROOT / "docs" / "verdicts.md"
