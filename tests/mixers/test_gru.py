@@ -1,4 +1,4 @@
-"""The GRU and the sLSTM against their equations, step by step; and that an automaton can be written into a GRU."""
+"""The GRU and the sLSTM against their equations, step by step; and that automata can be written into them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twins import WIDTH
 
 from levelfield.mixers.gru import GRU, GRULayer
 from levelfield.mixers.slstm import SLSTM, SLSTMLayer
-from levelfield.ops.layers.slstm import slstm
+from levelfield.ops.layers.slstm import State, slstm
 from levelfield.spec import MixerConfig, UserError
 
 
@@ -115,6 +115,27 @@ def test_a_gru_can_be_told_to_follow_parity() -> None:
         layer.out.weight.fill_(1.0)
     bits = torch.randint(2, (1, 3000, 1), generator=Generator().manual_seed(1)).double()
     assert torch.equal(layer(bits, None).sign().clamp(min=0), bits.cumsum(1) % 2)
+
+
+def test_an_slstm_can_be_told_to_count() -> None:
+    """Weights by hand, with closed forget gates, so that h = tanh(z): of a channel for each sum and digit, the one
+    whose digit has just led to its sum is 1 and all others -1, for ever. So where a trained sLSTM does not count beyond
+    the length of training (docs/studies.md), training has not found this."""
+    modulus, steps, sure = 5, 10_000, 50.0
+    sums, digits = torch.arange(modulus**2) // modulus, torch.arange(modulus**2) % modulus
+    came_from = (sums - digits) % modulus
+    recurrent = torch.zeros(1, 4, modulus**2, modulus**2, dtype=torch.float64)
+    recurrent[0, 2] = sure / 2 * (came_from[:, None] == sums)
+    word = torch.randint(modulus, (steps,), generator=Generator().manual_seed(1))
+    gates = torch.zeros(1, steps, 4, 1, modulus**2, dtype=torch.float64)
+    gates[:, :, 1], gates[:, :, 3] = -1000.0, 1000.0  # f = 0, o = 1
+    gates[0, :, 2, 0] = sure * ((word[:, None] == digits) + modulus / 2 - 1.5)  # both have to be so: digit and last sum
+    nothing = torch.zeros(1, 1, modulus**2, dtype=torch.float64)
+    begun = torch.where((sums == 0) & (digits == 0), 1.0, -1.0).double().view_as(nothing)
+    start = State(begun, nothing, nothing, nothing)
+    h, _ = slstm(gates, recurrent.flatten(1, 2), start)
+    assert torch.equal(sums[h[0, :, 0].argmax(-1)], word.cumsum(0) % modulus)
+    assert ((h == h.max()).sum(-1) == 1).all() and h.max() > 1 - 1e-9 and h.abs().min() > 1 - 1e-9
 
 
 @pytest.mark.parametrize("config", [GRU(), SLSTM(heads=2)], ids=str)
