@@ -5,7 +5,7 @@
                                                   engines that are here
     python benchmarks/engines.py 10000            the lease, and studies of so many runs alone
 
-Slurm is a real one of two nodes, started on this machine (`tests/real_slurm.py`); Ray starts one on this machine.
+Slurm is a real one of two nodes, started on this machine (`tests/support/real_slurm.py`); Ray starts one here, too.
 The overhead of an engine is (wall time x workers - the runs' own time) / runs, imports and start included, and its
 first step is that of the run which began first, counted from the start of the command; all else is given in CPU time,
 and of whole commands also the most memory that they took. Rows are added to
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT / "tests")]
+sys.path += [str(ROOT / "tests" / "support")]
 
 import toys  # noqa: E402
 

@@ -23,7 +23,7 @@ def identities() -> list[str]:
 
 
 def test_nothing_stored_has_another_name(identities: list[str]) -> None:
-    """After a change that is meant, such as a raised version or a new study: `python tests/ids.py --write`."""
+    """After a change that is meant, such as a raised version or a new study: `python tests/support/ids.py --write`."""
     frozen = ids.FILE.read_text().splitlines()
     assert sorted(set(frozen) - set(identities)) == []
     assert sorted(set(identities) - set(frozen)) == []

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paced import slow_down
+from interrupted import DROPPING, SPT, perform, stop_in_the_middle
 from safetensors.torch import load_file
-from tiny import MODEL, FirstSymbol, RunningMean, recipe
+from tiny import MODEL, FirstSymbol, recipe
 
 from levelfield import protocols
 from levelfield import run as running
@@ -32,8 +32,6 @@ from levelfield.spec import Duration, Examples, Run, SplitName, UserError
 from levelfield.train import State, make_optimizer
 
 TASK = FirstSymbol()
-DROPPING = dataclasses.replace(MODEL, mixers=(RunningMean(dropout=0.1),))
-SPT = Run(TASK, DROPPING, protocols.spt_masked(recipe(40), recipe(60), 0.3), 0)
 FILES = ("weights.safetensors", "rows.jsonl", "log.jsonl")
 SERVER = multiprocessing.get_context("forkserver")  # its processes are forks of one that has imported and done nothing
 SERVER.set_forkserver_preload(["levelfield.run", "pytest"])
@@ -56,11 +54,6 @@ def start(out: Path, pace: float) -> ForkServerProcess:
     process = SERVER.Process(target=perform, args=(out, pace))
     process.start()
     return process
-
-
-def perform(out: Path, pace: float) -> None:
-    slow_down(pace)
-    execute(SPT, store.directory(out, SPT), out / "data", "cpu")
 
 
 def exit_code(process: ForkServerProcess) -> int | None:
@@ -117,37 +110,6 @@ def test_with_all_checkpoints_damaged_it_starts_again(undisturbed: Path, tmp_pat
         path.write_bytes(b"x")
     execute(SPT, where, tmp_path / "data", "cpu")
     assert contents(where) == contents(undisturbed)
-
-
-def stop_in_the_middle(where: Path, tmp_path: Path, after: int) -> None:
-    """Raises inside the loop after some validations' worth of steps, with checkpoints written at every step."""
-
-    class Stop(Exception):
-        pass
-
-    seen = 0
-    save = checkpoint.write
-
-    def counted(*arguments: Any) -> None:
-        nonlocal seen
-        save(*arguments)
-        seen += 1
-        if seen == after:
-            raise Stop
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "SAVE_EVERY_S", 0.0)
-        patch.setattr(checkpoint, "write", counted)
-        patch.setattr(journal.Journal, "_save", saving_always)
-        with pytest.raises(Stop):
-            execute(SPT, where, tmp_path / "data", "cpu")
-    assert len(checkpoint.listing(where)) == 2
-    assert not store.complete(where)
-
-
-def saving_always(own: journal.Journal, state: Any, now: float) -> None:
-    extra = {"wall_s": 1.0, "costs": own.costs, "threads": torch.get_num_threads(), "notes": own.notes}
-    checkpoint.write(own.progress.where, own.number, state, extra)
 
 
 def test_a_finished_run_is_left_alone(undisturbed: Path, tmp_path: Path):

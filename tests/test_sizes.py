@@ -1,4 +1,4 @@
-"""The sizes to live by: short files, short functions, typed parameters. `python tests/count.py` prints where we are."""
+"""The sizes to live by: short files, short functions, typed parameters. `tests/support/count.py` prints them."""
 
 from __future__ import annotations
 

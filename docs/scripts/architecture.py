@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DOCS.parent / "tests"))
+sys.path.insert(0, str(DOCS.parent / "tests" / "support"))
 
 from imports import sources, table, unit  # noqa: E402  (the same reading of the source that the tests use)
 

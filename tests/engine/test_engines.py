@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import pytest
 import toys
 from paced import wait_for
-from repository import TESTS
+from repository import SUPPORT
 from stages import Heard, Stage
 
 from levelfield.engine.driver import Event, Outcome, check_folder
@@ -173,7 +173,7 @@ def test_killing_the_parent_ends_the_workers_and_frees_their_claims(stage: Stage
     toys.write(stage.path, runs=1, steps=4000, pause=0.01)
     code = f"""
 import sys
-sys.path.insert(0, {str(TESTS)!r})
+sys.path.insert(0, {str(SUPPORT)!r})
 from pathlib import Path
 from levelfield.engine.local import Local
 from stages import Stage

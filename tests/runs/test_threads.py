@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_run import SPT, stop_in_the_middle
+from interrupted import SPT, stop_in_the_middle
 
 from levelfield.run import execute
 from levelfield.runs import store

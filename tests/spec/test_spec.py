@@ -82,7 +82,7 @@ def test_version_is_part_of_the_id(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_id_is_the_same_in_another_process():
-    code = "import sys; sys.path[:0] = ['tests', 'tests/spec']; from test_spec import RUN; print(RUN.id)"
+    code = "import sys; sys.path[:0] = ['tests/support', 'tests/spec']; from test_spec import RUN; print(RUN.id)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.id
 

@@ -1,4 +1,4 @@
-"""Every stored identity in one list: `python tests/ids.py` prints it, `python tests/ids.py --write` freezes it anew.
+"""Every stored identity in one list: `python tests/support/ids.py` prints it, and with --write freezes it anew.
 
     run demo minutes listops-attention-scratch-0-5f0c9a1e2b
     probe demo minutes slices-3c1f09
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-
-from repository import TESTS
+from pathlib import Path
 
 from levelfield import tasks
 from levelfield.engine.find import Source, listing
 from levelfield.spec import EFFORTS, Study, digest
 
-FILE = TESTS / "ids.txt"
+FILE = Path(__file__).with_name("ids.txt")
 
 
 def identities() -> list[str]:

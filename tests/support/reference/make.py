@@ -1,8 +1,10 @@
-"""Runs other libraries and keeps what they give: `PYTHONPATH=.:tests python tests/reference/make.py [NAME...]`.
+"""Runs other libraries and keeps what they give.
+
+    PYTHONPATH=.:tests/support python tests/support/reference/make.py [NAME...]
 
 Each file beside this one holds the inputs and outputs of one library, its name and its version. Those of libraries
 that are not installed, or of another major version, are left as they are: transformers 4 and 5 take two environments.
-`tests/kept.py` reads the files and tells how weights are drawn.
+`tests/support/kept.py` reads the files and tells how weights are drawn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps what other libraries compute in tests/reference/, so that parity is tested where they are not installed.
+"""Keeps what other libraries compute in `reference/`, so that parity is tested where they are not installed.
 
     @kept.modes
     def test_bloom_gives_the_same(mode: kept.Mode) -> None:
@@ -8,7 +8,7 @@
 
 Such a test runs from the file always and, marked slow, with the library itself, which must still give what is kept.
 Weights are not stored: every one is drawn from a generator seeded by its name, whatever the library draws at first.
-`tests/reference/make.py` writes the files and holds what runs the libraries.
+`tests/support/reference/make.py` writes the files and holds what runs the libraries.
 """
 
 from __future__ import annotations

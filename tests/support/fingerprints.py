@@ -1,4 +1,7 @@
-"""The bytes of built splits as one hash; `python tests/fingerprints.py` prints those of tasks that need no files."""
+"""The bytes of built splits as one hash.
+
+`python tests/support/fingerprints.py` prints those of tasks that need no files.
+"""
 
 from __future__ import annotations
 

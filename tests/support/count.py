@@ -1,4 +1,4 @@
-"""Counts the sizes of the source: `python tests/count.py` prints them, `tests/test_sizes.py` holds them to bounds.
+"""Counts the sizes of the source: `python tests/support/count.py` prints them, `tests/test_sizes.py` sets bounds.
 
     files: 61, 7,204 lines; per file 98 / 212 / 389 (median / 90% / most)
     functions: 804; lines 8 / 27 / 58

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-TESTS = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
+SUPPORT = TESTS / "support"
 ROOT = TESTS.parent
 SCRIPTS = ROOT / "docs" / "scripts"
 
