@@ -169,6 +169,19 @@ def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next_one_and_with_the_en
     assert [path.name for path in where.iterdir() if "checkpoint" in path.name] == []
 
 
+def test_checkpoints_go_where_the_owner_that_completed_the_run_was_killed_before_it_removed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "run"
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "clear", lambda _: None)
+        execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert checkpoint.listing(where)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert checkpoint.listing(where) == []
+
+
 def test_a_holder_that_wakes_up_while_another_one_saves_the_run_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
