@@ -11,7 +11,6 @@ ledger says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -132,6 +131,8 @@ def execute(
         work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group, probes=names)
         if group.agreed(not store.complete(where)):
             work.train_all()
+        if mine is not None:
+            work.clean()
         for probe in probes if group.leads else ():
             if not store.probe_file(where, probe).exists():
                 work.progress.write(state=f"probing {probe.name}")
@@ -249,7 +250,6 @@ class _Execution:
         if self.claim is not None:
             rows = self._rows(objective, splits, scores, costs)
             self._write(net, rows, scores.get("test"), costs, self.claim)
-            self._clean()
 
     def _of_phase(self, number: int, splits: Splits) -> Splits:
         """Returns what a phase trains on. splits: those of the run's own task."""
@@ -382,11 +382,10 @@ class _Execution:
         store.conclude(staging, __version__, self.probes)
         claim.commit()
 
-    def _clean(self) -> None:
+    def clean(self) -> None:
         """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
         checkpoint.clear(self.where)
-        with suppress(OSError):
-            (self.where / store.ERROR).unlink()
+        checkpoint.remove([self.where / store.ERROR])
 
     def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
         how = {"numerics": str(self.run.numerics), "processes": self.group.size, "kernels": all_kernels(costs)}

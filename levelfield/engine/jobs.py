@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from levelfield.files import NO_ROOM, disk_errors, refusal
 from levelfield.runs import store
-from levelfield.runs.claims import Lease, Lost, Stopped, claim
+from levelfield.runs.claims import FOLDER, Lease, Lost, Stopped, claim
 from levelfield.spec import UserError
 from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import reason
@@ -196,3 +196,17 @@ def give_up(where: Path, why: str) -> bool:
             mine.fail(why)
             return True
     return False
+
+
+def tidy(where: Path) -> None:
+    """Removes what a kill between the commit of a unit and the end of its claim has left: the claim, and checkpoints.
+
+    A claim that another process has stays.
+    """
+    if not (where / FOLDER).exists():
+        return
+    from levelfield.runs import checkpoint
+
+    with suppress(UserError), claim(where) as mine:
+        if mine is not None:
+            checkpoint.clear(where)

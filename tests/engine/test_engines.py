@@ -32,8 +32,9 @@ from levelfield.engine.worker import work
 from levelfield.files import locked
 from levelfield.presets.options import Options
 from levelfield.run import pick_device
-from levelfield.runs import store
+from levelfield.runs import claims, store
 from levelfield.runs.claims import claim
+from levelfield.runs.lease import Entry
 from levelfield.spec import UserError
 
 
@@ -146,6 +147,26 @@ def test_what_is_done_starts_no_worker(stage: Stage) -> None:
     engine = Local(["cpu"])
     assert len(stage.execute(engine).done) == 1
     assert engine.workers == []
+
+
+@pytest.mark.parametrize("living", [False, True])
+def test_what_a_kill_after_the_commit_left_goes_without_a_worker_and_a_living_claim_stays(
+    stage: Stage, living: bool
+) -> None:
+    toys.write(stage.path, runs=1)
+    where = stage.where(0)
+    with claim(where) as mine:
+        assert mine is not None
+        (where / store.DONE).write_text("{}")
+        saved = where / "checkpoint-0-00000010-abcdefabcdef.safetensors"
+        saved.touch()
+        if not living:
+            entry = where / claims.FOLDER / "1"
+            entry.write_text(Entry("held", replace(mine.owner, started="0")).to_json())
+        engine = Local(["cpu"])
+        assert len(stage.execute(engine).done) == 1
+        assert engine.workers == []
+        assert (where / claims.FOLDER).exists() == saved.exists() == living
 
 
 def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> None:
