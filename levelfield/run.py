@@ -223,7 +223,8 @@ class _Execution:
 
     def train_all(self) -> None:
         """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
-        if self.group.leads:
+        if self.claim is not None:
+            self.claim.look()  # or what is half written may be another owner's
             checkpoint.remove_unfinished(self.where)
             write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
@@ -299,7 +300,7 @@ class _Execution:
             machine=self.machine,
             group=self.group,
         )
-        self.notes += journal.open(state.step)
+        self.notes += journal.open(state.step, self.claim)
 
         def validate() -> float:
             return self._score(net, held_out, objective, batch=2 * phase.recipe.batch, seed=seed).mean

@@ -167,6 +167,7 @@ def attempt(where: Path, execute: Callable[[Lease], None], spared: Spared | None
             try:
                 return _executed(mine, execute)
             except (Lost, Stopped):
+                _clear_late(where)
                 return "busy", ""
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)
@@ -184,6 +185,15 @@ def _executed(mine: Lease, execute: Callable[[Lease], None]) -> tuple[str, str]:
         mine.fail(failure(error))
         return "failed", reason(error)
     return "done", ""
+
+
+def _clear_late(where: Path) -> None:
+    """Removes checkpoints that this process may have saved after another one had completed the unit."""
+    from levelfield.runs import checkpoint
+
+    with suppress(UserError):
+        if store.complete(where):
+            checkpoint.clear(where)
 
 
 def give_up(where: Path, why: str) -> bool:
