@@ -131,8 +131,8 @@ def execute(
         work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group, probes=names)
         if group.agreed(not store.complete(where)):
             work.train_all()
-        if mine is not None:
-            work.clean()
+        elif mine is not None:
+            checkpoint.clear(where)  # where a kill came between the end of the run and their removal
         for probe in probes if group.leads else ():
             if not store.probe_file(where, probe).exists():
                 work.progress.write(state=f"probing {probe.name}")
@@ -251,6 +251,8 @@ class _Execution:
         if self.claim is not None:
             rows = self._rows(objective, splits, scores, costs)
             self._write(net, rows, scores.get("test"), costs, self.claim)
+            checkpoint.clear(self.where)
+            checkpoint.remove([self.where / store.ERROR])  # why it failed before
 
     def _of_phase(self, number: int, splits: Splits) -> Splits:
         """Returns what a phase trains on. splits: those of the run's own task."""
@@ -382,11 +384,6 @@ class _Execution:
         write_json(staging / store.LEDGER, self._ledger(net, costs) | {"claims": claim.count})
         store.conclude(staging, __version__, self.probes)
         claim.commit()
-
-    def clean(self) -> None:
-        """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
-        checkpoint.clear(self.where)
-        checkpoint.remove([self.where / store.ERROR])
 
     def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
         how = {"numerics": str(self.run.numerics), "processes": self.group.size, "kernels": all_kernels(costs)}

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from levelfield.files import NO_ROOM, disk_errors, refusal
 from levelfield.runs import store
-from levelfield.runs.claims import FOLDER, Lease, Lost, Stopped, claim
+from levelfield.runs.claims import FOLDER, Lease, Lost, Stopped, claim, holder
 from levelfield.spec import UserError
 from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import reason
@@ -211,9 +211,9 @@ def give_up(where: Path, why: str) -> bool:
 def tidy(where: Path) -> None:
     """Removes what a kill between the commit of a unit and the end of its claim has left: the claim, and checkpoints.
 
-    A claim that another process has stays.
+    A claim that another process has stays, and that the last one failed, as by a probe of another study.
     """
-    if not (where / FOLDER).exists():
+    if not (where / FOLDER).exists() or ((last := holder(where)) is not None and last.kind == "failed"):
         return
     from levelfield.runs import checkpoint
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from unittest.mock import Mock
 
 import pytest
@@ -149,9 +150,9 @@ def test_what_is_done_starts_no_worker(stage: Stage) -> None:
     assert engine.workers == []
 
 
-@pytest.mark.parametrize("living", [False, True])
-def test_what_a_kill_after_the_commit_left_goes_without_a_worker_and_a_living_claim_stays(
-    stage: Stage, living: bool
+@pytest.mark.parametrize("kind, living", [("held", False), ("done", False), ("failed", False), ("held", True)])
+def test_what_a_kill_after_the_commit_left_goes_without_a_worker_and_a_living_claim_or_a_failure_stays(
+    stage: Stage, kind: Literal["held", "done", "failed"], living: bool
 ) -> None:
     toys.write(stage.path, runs=1)
     where = stage.where(0)
@@ -162,11 +163,11 @@ def test_what_a_kill_after_the_commit_left_goes_without_a_worker_and_a_living_cl
         saved.touch()
         if not living:
             entry = where / claims.FOLDER / "1"
-            entry.write_text(Entry("held", replace(mine.owner, started="0")).to_json())
+            entry.write_text(Entry(kind, replace(mine.owner, started="0")).to_json())
         engine = Local(["cpu"])
         assert len(stage.execute(engine).done) == 1
         assert engine.workers == []
-        assert (where / claims.FOLDER).exists() == saved.exists() == living
+        assert (where / claims.FOLDER).exists() == saved.exists() == (living or kind == "failed")
 
 
 def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> None:
