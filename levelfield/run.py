@@ -11,7 +11,6 @@ ledger says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -132,6 +131,8 @@ def execute(
         work = _Execution(run, where, data_root, device=target, tested=tested, claim=mine, group=group, probes=names)
         if group.agreed(not store.complete(where)):
             work.train_all()
+        elif mine is not None:
+            checkpoint.clear(where)  # where a kill came between the end of the run and their removal
         for probe in probes if group.leads else ():
             if not store.probe_file(where, probe).exists():
                 work.progress.write(state=f"probing {probe.name}")
@@ -222,7 +223,8 @@ class _Execution:
 
     def train_all(self) -> None:
         """Trains the phases that are left, scores the weights that the last one leaves, and writes what was found."""
-        if self.group.leads:
+        if self.claim is not None:
+            self.claim.look()  # or what is half written may be another owner's
             checkpoint.remove_unfinished(self.where)
             write_json(self.where / store.SPEC, describe(self.run))
         self.progress.write(state="preparing data")
@@ -249,7 +251,8 @@ class _Execution:
         if self.claim is not None:
             rows = self._rows(objective, splits, scores, costs)
             self._write(net, rows, scores.get("test"), costs, self.claim)
-            self._clean()
+            checkpoint.clear(self.where)
+            checkpoint.remove([self.where / store.ERROR])  # why it failed before
 
     def _of_phase(self, number: int, splits: Splits) -> Splits:
         """Returns what a phase trains on. splits: those of the run's own task."""
@@ -299,7 +302,7 @@ class _Execution:
             machine=self.machine,
             group=self.group,
         )
-        self.notes += journal.open(state.step)
+        self.notes += journal.open(state.step, self.claim)
 
         def validate() -> float:
             return self._score(net, held_out, objective, batch=2 * phase.recipe.batch, seed=seed).mean
@@ -381,12 +384,6 @@ class _Execution:
         write_json(staging / store.LEDGER, self._ledger(net, costs) | {"claims": claim.count})
         store.conclude(staging, __version__, self.probes)
         claim.commit()
-
-    def _clean(self) -> None:
-        """Removes what a complete run no longer needs: its checkpoints, and why it failed before."""
-        checkpoint.clear(self.where)
-        with suppress(OSError):
-            (self.where / store.ERROR).unlink()
 
     def _ledger(self, net: Network, costs: PhaseCosts) -> dict[str, Any]:
         how = {"numerics": str(self.run.numerics), "processes": self.group.size, "kernels": all_kernels(costs)}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from levelfield.engine.jobs import LOSSES, NO_PROGRESS, Job, Order, give_up
+from levelfield.engine.jobs import LOSSES, NO_PROGRESS, Job, Order, give_up, tidy
 from levelfield.files import disk_errors, made
 from levelfield.runs import claims
 from levelfield.spec import UserError
@@ -118,6 +118,8 @@ class Driver:
             left: list[str] = []
             for unit in self.order.units:
                 (self.done if self.order.finished(unit) else left).append(unit)
+            for unit in self.done:
+                tidy(self.order.where(unit))
             if left:
                 self.under_way = set(self.engine.open(self.order)) & set(left)
                 self.waiting.extend(unit for unit in left if unit not in self.under_way)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from levelfield.files import NO_ROOM, disk_errors, refusal
 from levelfield.runs import store
-from levelfield.runs.claims import Lease, Lost, Stopped, claim
+from levelfield.runs.claims import FOLDER, Lease, Lost, Stopped, claim, holder
 from levelfield.spec import UserError
 from levelfield.spec.interrupt import raise_interrupt
 from levelfield.spec.memory import reason
@@ -167,6 +167,7 @@ def attempt(where: Path, execute: Callable[[Lease], None], spared: Spared | None
             try:
                 return _executed(mine, execute)
             except (Lost, Stopped):
+                _clear_late(where)
                 return "busy", ""
     except UserError as error:  # a full disk or an unwritable folder
         return "failed", str(error)
@@ -186,6 +187,15 @@ def _executed(mine: Lease, execute: Callable[[Lease], None]) -> tuple[str, str]:
     return "done", ""
 
 
+def _clear_late(where: Path) -> None:
+    """Removes checkpoints that this process may have saved after another one had completed the unit."""
+    from levelfield.runs import checkpoint
+
+    with suppress(UserError):
+        if store.complete(where):
+            checkpoint.clear(where)
+
+
 def give_up(where: Path, why: str) -> bool:
     """Marks a unit as failed whose workers die; returns whether it did, for another process may be at it.
 
@@ -196,3 +206,17 @@ def give_up(where: Path, why: str) -> bool:
             mine.fail(why)
             return True
     return False
+
+
+def tidy(where: Path) -> None:
+    """Removes what a kill between the commit of a unit and the end of its claim has left: the claim, and checkpoints.
+
+    A claim that another process has stays, and that the last one failed, as by a probe of another study.
+    """
+    if not (where / FOLDER).exists() or ((last := holder(where)) is not None and last.kind == "failed"):
+        return
+    from levelfield.runs import checkpoint
+
+    with suppress(UserError), claim(where) as mine:
+        if mine is not None:
+            checkpoint.clear(where)

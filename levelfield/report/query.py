@@ -79,9 +79,13 @@ def collect(out: Path) -> Measured:
 
 
 def find_files(out: Path) -> list[Path]:
-    """Files of rows below a folder: of runs (.jsonl), but not of trials in it, and of committed results (rows.csv)."""
+    """Files of rows below a folder: of runs (.jsonl), but not of trials in it, and of committed results (rows.csv).
+
+    Hidden folders are passed over: they hold what is not a run's yet, such as the rows that its owner has staged.
+    """
     found: dict[str, list[tuple[str, ...]]] = {"rows.jsonl": [], "probe-*.jsonl": [], "rows.csv": []}
-    for folder, _, names in os.walk(out):  # once for all three, as there may be a hundred thousand folders
+    for folder, inner, names in os.walk(out):  # once for all three, as there may be a hundred thousand folders
+        inner[:] = [name for name in inner if not name.startswith(".")]
         inside = Path(folder).relative_to(out).parts
         for pattern, files in found.items():
             files += [(*inside, name) for name in fnmatch.filter(names, pattern)]

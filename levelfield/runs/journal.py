@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from levelfield.files import disk_errors, to_line, write_json, write_rows
+from levelfield.files import atomic, disk_errors, to_line, write_json
 from levelfield.runs import checkpoint, claims, sound, store
-from levelfield.runs.claims import Stopped
+from levelfield.runs.claims import Lease, Stopped
 from levelfield.runs.flops import Meter
 from levelfield.runs.ledger import new_kernels
 from levelfield.runs.processes import ALONE, Group
@@ -92,15 +92,20 @@ class Journal:
         self.pause = SAVE_EVERY_S
         self.path = progress.where / store.LOG
 
-    def open(self, step: int) -> list[str]:
+    def open(self, step: int, claim: Lease | None = None) -> list[str]:
         """Drops the records of steps that a kill undid: of this phase, those after `step`; and those that are damaged.
 
-        Returns a sentence, for the ledger, where there are damaged ones.
+        Returns a sentence, for the ledger, where there are damaged ones. claim: of this process. Raises Lost where
+        another owner has the run: of what that one has logged while this process was paused, no step is undone.
         """
         if not self.progress.told:
             return []
         records, lacking = sound.curve(self.path, len(self.progress.run.protocol.phases))
-        write_rows(self.path, [r for r in records if (r["phase"], r["step"]) <= (self.number, step)])
+        kept = [to_line(r) for r in records if (r["phase"], r["step"]) <= (self.number, step)]
+        with disk_errors(self.path.parent), atomic(self.path) as partial:
+            partial.write_text("".join(kept), encoding="utf-8", newline="\n")
+            if claim is not None:
+                claim.look()
         return sound.without(self.path, lacking)
 
     def note(self, state: State, metrics: Metrics) -> None:

@@ -184,10 +184,14 @@ def _publish(entry: Entry) -> Steps[None]:
 
 
 def finish(owner: Owner, number: int) -> Steps[int]:
-    """Moves what the owner has committed, where an error kept it from moving all, and returns the owner's number."""
+    """Moves what the owner has committed, where an error kept it from moving all, and returns the owner's number.
+
+    Of a complete run nothing is moved: the entry may be one that came too late, as `commit` explains.
+    """
     after: Entry | None = yield lambda disk: disk.read(number + 1)
     if after is not None and (after.kind, after.owner) == ("done", owner):
-        yield from _publish(after)
+        if not (yield lambda disk: disk.published()):
+            yield from _publish(after)
         return number + 1
     return number
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from unittest.mock import Mock
 
 import pytest
@@ -32,8 +33,9 @@ from levelfield.engine.worker import work
 from levelfield.files import locked
 from levelfield.presets.options import Options
 from levelfield.run import pick_device
-from levelfield.runs import store
+from levelfield.runs import claims, store
 from levelfield.runs.claims import claim
+from levelfield.runs.lease import Entry
 from levelfield.spec import UserError
 
 
@@ -146,6 +148,26 @@ def test_what_is_done_starts_no_worker(stage: Stage) -> None:
     engine = Local(["cpu"])
     assert len(stage.execute(engine).done) == 1
     assert engine.workers == []
+
+
+@pytest.mark.parametrize("kind, living", [("held", False), ("done", False), ("failed", False), ("held", True)])
+def test_what_a_kill_after_the_commit_left_goes_without_a_worker_and_a_living_claim_or_a_failure_stays(
+    stage: Stage, kind: Literal["held", "done", "failed"], living: bool
+) -> None:
+    toys.write(stage.path, runs=1)
+    where = stage.where(0)
+    with claim(where) as mine:
+        assert mine is not None
+        (where / store.DONE).write_text("{}")
+        saved = where / "checkpoint-0-00000010-abcdefabcdef.safetensors"
+        saved.touch()
+        if not living:
+            entry = where / claims.FOLDER / "1"
+            entry.write_text(Entry(kind, replace(mine.owner, started="0")).to_json())
+        engine = Local(["cpu"])
+        assert len(stage.execute(engine).done) == 1
+        assert engine.workers == []
+        assert (where / claims.FOLDER).exists() == saved.exists() == (living or kind == "failed")
 
 
 def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> None:

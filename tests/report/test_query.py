@@ -135,6 +135,7 @@ def test_two_audits_of_one_task_keep_their_numbers_and_a_copy_of_one_counts_once
 def test_files_of_rows_are_found_in_the_order_of_their_paths_and_none_of_trials(tmp_path: Path) -> None:
     names = ["a-b/rows.jsonl", "a/rows.jsonl", "a/probe-x-1.jsonl", "a/log.jsonl", "trials/c/rows.jsonl", "rows.csv"]
     names += ["a/b/rows.jsonl", "trials/rows.csv", "a/rows.jsonl.tmp", "trials/c/probe-x-1.jsonl"]
+    names += ["a/.lease/staged-0f/rows.jsonl", ".a.partial/rows.jsonl"]  # nobody's results yet
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -17,10 +17,13 @@ from tiny import MODEL, FirstSymbol, RunningMean, recipe
 from levelfield import files, protocols
 from levelfield import run as running
 from levelfield._version import __version__
+from levelfield.engine import jobs
 from levelfield.objectives import Classify
 from levelfield.run import execute
-from levelfield.runs import checkpoint, journal, ledger, store
+from levelfield.runs import checkpoint, journal, lease, ledger, sound, store
+from levelfield.runs.claims import Folder, Lease
 from levelfield.runs.journal import ProgressFile
+from levelfield.runs.lease import Owner, perform
 from levelfield.runs.processes import Group
 from levelfield.spec import Block, Numerics, Run, UserError
 from levelfield.train import State, make_optimizer
@@ -169,6 +172,19 @@ def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next_one_and_with_the_en
     assert [path.name for path in where.iterdir() if "checkpoint" in path.name] == []
 
 
+def test_checkpoints_go_where_the_owner_that_completed_the_run_was_killed_before_it_removed_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "run"
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "clear", lambda _: None)
+        execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert checkpoint.listing(where)
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    assert checkpoint.listing(where) == []
+
+
 def test_a_holder_that_wakes_up_while_another_one_saves_the_run_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +203,62 @@ def test_a_holder_that_wakes_up_while_another_one_saves_the_run_takes_nothing_fr
     monkeypatch.setattr(files, "sync", woken)
     execute(PLAIN, where, tmp_path / "data", "cpu")
     assert store.complete(where) and len(saves) > 2
+
+
+def taken_over_and_completed(where: Path, data: Path) -> None:
+    """Has another machine take the run over and complete it, which this process does not notice."""
+    other = Owner("other", host="node9")
+    assert perform(lease.take(other, lambda *asked: True), Folder(where)) > 1
+    elsewhere = where.with_name(f"{where.name}-elsewhere")
+    execute(PLAIN, elsewhere, data, "cpu")
+    for path in elsewhere.iterdir():
+        path.replace(where / path.name)
+
+
+@pytest.mark.parametrize("late", ["build_net", "write"])
+def test_an_owner_that_wakes_up_when_another_one_has_completed_the_run_changes_and_leaves_nothing(
+    late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused while it built the network of a phase, or while it saved."""
+    where, data = tmp_path / "run", tmp_path / "data"
+    module: Any = checkpoint if late == "write" else running
+    function, content = getattr(module, late), dict[str, bytes]()
+
+    def paused(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(module, late, function)
+        found = function(*given, **named)
+        taken_over_and_completed(where, data)
+        content.update({path.name: path.read_bytes() for path in where.iterdir() if path.is_file()})
+        return found if late != "write" else function(*given, **named)
+
+    monkeypatch.setattr(journal, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, late, paused)
+
+    def train(mine: Lease) -> None:
+        execute(PLAIN, where, data, "cpu", claim=mine)
+
+    assert jobs.attempt(where, train) == ("busy", "")
+    assert content and checkpoint.listing(where) == []
+    kept = [store.DONE, *store.SEALED, store.WEIGHTS]
+    assert [name for name in kept if (where / name).read_bytes() != content[name]] == []
+    (tmp_path / "log").write_bytes(content[store.LOG])
+    assert sound.curve(where / store.LOG) == sound.curve(tmp_path / "log") != ([], "")
+
+
+def test_an_owner_that_was_taken_over_before_it_began_removes_nothing_that_the_other_one_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, pick = tmp_path / "run", running.pick_device
+    saving = where / ".checkpoint-0-00000004-0f.safetensors.1.partial"
+
+    def paused(name: str) -> torch.device:
+        assert perform(lease.take(Owner("other", host="node9"), lambda *asked: True), Folder(where)) > 1
+        saving.touch()
+        return pick(name)
+
+    monkeypatch.setattr(running, "pick_device", paused)
+    assert jobs.attempt(where, lambda mine: execute(PLAIN, where, tmp_path, "cpu", claim=mine)) == ("busy", "")
+    assert saving.exists()
 
 
 def test_where_no_checkpoint_is_whole_one_that_may_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,24 @@ def test_a_silent_owner_is_taken_over_and_finds_its_claim_lost(where: Path) -> N
     assert contents(where) == dict.fromkeys(FILES, "B")
 
 
+def test_an_owner_that_stages_its_results_after_another_one_has_completed_the_run_changes_nothing(where: Path) -> None:
+    """The list of a complete run is cleared, so the number after that of the first owner is free again."""
+    with suppress(Lost), claim(where, beat_s=60.0, deadline_s=0.1) as first:
+        assert first is not None
+        with claim(where) as early:
+            assert early is None
+        time.sleep(0.15)
+        with claim(where) as second:
+            assert second is not None
+            stage(second, "B")
+            second.commit()
+        assert not Folder(where).path.exists()
+        stage(first, "A")
+        first.commit()
+        raise AssertionError("two owners have committed")
+    assert contents(where) == dict.fromkeys(FILES, "B")
+
+
 def test_only_a_heartbeat_unseen_for_the_whole_deadline_frees_a_claim(
     where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
