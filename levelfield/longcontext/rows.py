@@ -68,7 +68,7 @@ class Cell:
     """The answers to one task at one length.
 
     whole: those of the cell's own score. placed: those of its rows by depth. They differ where needles were placed both
-    at chosen depths and at random ones. status: of the whole cell.
+    at chosen depths and at random ones. status, placed_status: of these.
     """
 
     task: str
@@ -76,6 +76,7 @@ class Cell:
     whole: Sequence[ScoredPrediction]
     placed: Sequence[ScoredPrediction]
     status: str
+    placed_status: str
 
     @property
     def at(self) -> str:
@@ -134,9 +135,9 @@ def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> li
     fewer = {(one.base_task, one.length) for one in left}
     cells = []
     for place, group in {**chosen, **whole}.items():
-        status = _status(group)
-        status = "partial" if status == "ok" and place in fewer else status
-        cells.append(Cell(*place, group, chosen.get(place, group), status))
+        placed = chosen.get(place, group)
+        status, of_placed = (_status(some, fewer=place in fewer) for some in (group, placed))
+        cells.append(Cell(*place, group, placed, status, of_placed))
     return cells
 
 
@@ -188,7 +189,7 @@ def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
 
 def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
     """Yields rows by chosen depth (the needle is at the nearest end of a sentence), or else by tenths of the text."""
-    status = _status(cell.placed)
+    status = cell.placed_status
     placed = [one.at_depths for one in cell.placed]
     if not all(placed):
         return
@@ -319,10 +320,13 @@ def _scored_row(model: str, task: str, at: str, *, metric: str, column: str, gro
     return row_of(model, task, at, metric=column, values=values, status="") | Row(n=len(group))
 
 
-def _status(group: Sequence[ScoredPrediction]) -> str:
+def _status(group: Sequence[ScoredPrediction], *, fewer: bool) -> str:
+    """Returns the worst that is true of some answers. fewer: whether samples were skipped beside them."""
     if any(one.prediction.status == "diverged" for one in group):
         return "diverged"
-    return "outdated" if any(one.prediction.outdated for one in group) else "ok"
+    if any(one.prediction.outdated for one in group):
+        return "outdated"
+    return "partial" if fewer else "ok"
 
 
 def row_of(model: str, task: str, at: str, *, metric: str, values: Sequence[float], status: str) -> Row:
