@@ -311,11 +311,11 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
 
 
 def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
-    """Yields a line for each task and length with samples that do not fit or have no answer."""
-    cells: dict[tuple[str, int], list[LeftOut]] = {}
+    """Yields a line for each task and length with samples that cannot have an answer, and one for those that may."""
+    cells: dict[tuple[str, int, bool], list[LeftOut]] = {}
     for one in left:
-        cells.setdefault((one.task, one.length), []).append(one)
-    for (task, length), group in cells.items():
+        cells.setdefault((one.task, one.length, one.unanswered), []).append(one)
+    for (task, length, _), group in cells.items():
         yield f"Left out of {task} at {length}: {several(len(group), 'sample')}. {group[0].why}"
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from toy_reader import SINGLE, Saying, knows, run
 
+from levelfield.cli import ruler_command
 from levelfield.longcontext import answers
 from levelfield.longcontext.evaluation import Evaluation
-from levelfield.longcontext.predictions import Prediction
+from levelfield.longcontext.predictions import ENDED_BEFORE, LeftOut, Prediction
 from levelfield.longcontext.runner import evaluate
 from levelfield.ruler import Bytes
 
@@ -47,3 +48,14 @@ def test_scores_after_a_kill_say_that_answers_are_missing(
     assert "100.0 (100.0) *" in (tmp_path / "report" / "ruler-model" / "summary.md").read_text()
     evaluate(Saying(knows), Bytes(), [evaluation], folder)
     assert {status for _, status in statuses(folder).values()} == {"ok"} and answers.left_out(folder) == []
+
+
+def test_samples_that_do_not_fit_and_those_that_are_not_answered_yet_are_told_apart() -> None:
+    def left(index: int, why: str) -> LeftOut:
+        return LeftOut("vt", 700, index, "sound", "base", 42, why)
+
+    told = [left(0, "It does not fit."), left(1, ENDED_BEFORE), left(2, "It does not fit.")]
+    assert list(ruler_command.skipped(told)) == [
+        "Left out of vt at 700: 2 samples. It does not fit.",
+        f"Left out of vt at 700: 1 sample. {ENDED_BEFORE}",
+    ]
