@@ -121,7 +121,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             f"{several(beside, 'earlier answer')} to other questions of the same tasks and lengths stayed, and scores "
             "are of both: give another run a --model name of its own."
         )
-    ruler_command.conclude(folder, [], output.report_dir, say)
+    ruler_command.conclude(folder, output.report_dir, say)
     say_all(_cut_off(found), say)
 
 

@@ -62,7 +62,7 @@ def ruler(
     if not output.rescore:
         evaluations = ruler_command.with_own_template(evaluations, model, output.runs_dir, way)
         say_all(ruler_command.left_out(asked, model.name, sources), say)
-    if (place, cluster) != (PLACED, CLUSTER):
+    if not output.rescore or (place, cluster) != (PLACED, CLUSTER):
         by = ruler_copies.answerer(place, cluster, model, output.runs_dir)
     if dry_run:
         dry.local(model, evaluations, output, place, say)

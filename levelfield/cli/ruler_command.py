@@ -169,32 +169,24 @@ def evaluate(
             asking.note_ways(folder, {each.template: said for each in evaluations if each.around})
             whole = (by or Here(choice, output.runs_dir)).answer(evaluations, folder, say)
     asked = () if output.rescore else evaluations
-    found = conclude(folder, evaluations, output.report_dir, say, asked=asked)
+    found = conclude(folder, output.report_dir, say, asked=asked)
     here = named_model(choice, output.runs_dir).trained_here
     broken = list(diverged(found, "" if here else model_record.precision_of(folder)))
     say_all(broken, say)
     return whole and not broken
 
 
-def conclude(
-    folder: Path,
-    evaluations: Sequence[Evaluation],
-    report_dir: Path,
-    say: Say,
-    *,
-    asked: Sequence[Evaluation] = (),
-) -> list[Prediction]:
+def conclude(folder: Path, report_dir: Path, say: Say, *, asked: Sequence[Evaluation] = ()) -> list[Prediction]:
     """Scores all answers of a folder, writes rows and report, and says what a reader must know. Returns the answers.
 
     asked: whose samples without an answer are named; () for all of the folder.
     """
-    (found, withheld), scores = answers.with_withheld(folder), answers.score(folder)
+    (found, left), scores = answers.with_left_out(folder), answers.score(folder)
     say(f"Wrote {folder / PREDICTIONS}: {len(found)} answers")
-    left = [*answers.left_out(folder), *withheld]
     say_all(skipped([one for one in left if not asked or any(each.covers(one) for each in asked)]), say)
     _draw(folder, scores, report_dir, say)
     _write(folder, scores, say)
-    say_all((*ended_thinking(found), *_outdated(found), *_beyond(folder, evaluations)), say)
+    say_all((*ended_thinking(found), *_outdated(found), *_beyond(folder, found)), say)
     return found
 
 
@@ -319,11 +311,11 @@ def _write(folder: Path, scores: Sequence[answers.SettingScores], say: Say) -> N
 
 
 def skipped(left: Sequence[LeftOut]) -> Iterator[str]:
-    """Yields a line for each task and length with samples that do not fit or have no answer."""
-    cells: dict[tuple[str, int], list[LeftOut]] = {}
+    """Yields a line for each task and length with samples that cannot have an answer, and one for those that may."""
+    cells: dict[tuple[str, int, bool], list[LeftOut]] = {}
     for one in left:
-        cells.setdefault((one.task, one.length), []).append(one)
-    for (task, length), group in cells.items():
+        cells.setdefault((one.task, one.length, one.unanswered), []).append(one)
+    for (task, length, _), group in cells.items():
         yield f"Left out of {task} at {length}: {several(len(group), 'sample')}. {group[0].why}"
 
 
@@ -340,10 +332,10 @@ def _outdated(found: Sequence[Prediction]) -> Iterator[str]:
             )
 
 
-def _beyond(folder: Path, evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    """Yields a line if the model was not made for some of the lengths."""
+def _beyond(folder: Path, found: Sequence[Prediction]) -> Iterator[str]:
+    """Yields a line if the model was not made for some of the lengths of these answers."""
     made_for = model_record.positions(folder)
-    past = sorted({n for each in evaluations for n in each.lengths if made_for is not None and n > made_for})
+    past = sorted({p.length for p in found if made_for is not None and p.length > made_for})
     if past:
         lengths = ", ".join(map(str, past))
         made = f"{folder.name} was made for {made_for:,} positions"

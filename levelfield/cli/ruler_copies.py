@@ -31,6 +31,7 @@ from levelfield.engine.models import Named
 from levelfield.engine.placement import HERE, Placement
 from levelfield.files import disk_errors, read_json
 from levelfield.longcontext import model_record, pace, runner
+from levelfield.longcontext.answers import stored
 from levelfield.longcontext.blocks import collected
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.survey import ANATOMY
@@ -48,7 +49,7 @@ def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, 
             "http://127.0.0.1:8000/v1 without --engine (docs/cluster.md)."
         )
     placement = cluster.placement(place.engine, place.copies)
-    if placement == replace(HERE, jobs=1) and place.spread == 1:
+    if placement == replace(HERE, jobs=1) and place.spread == 1 and not _unjoined(choice, runs_dir):
         return Here(choice, runs_dir, place.threads)
     if placement.elsewhere and choice.device.startswith("cuda") and not placement.gpus:
         placement = replace(placement, gpus=float(place.spread))
@@ -58,6 +59,14 @@ def answerer(place: PlaceOptions, cluster: ClusterOptions, choice: ModelChoice, 
     job = questions.Job(Path(), choice.device, threads, spread=place.spread)
     placements.engine(placement, job, [""])  # or the reason why there is none
     return Copies(named, choice.device, placement, threads)
+
+
+def _unjoined(choice: ModelChoice, runs_dir: Path) -> bool:
+    """Whether copies of the model have answered what is not joined yet, as where they were killed: only copies, or one,
+    go on there without asking it again."""
+    folder = ruler_command.folder_of(choice, runs_dir)
+    known = {one.key for one in stored(folder)}
+    return any(one.key not in known for one in questions.answered(ruler_command.named_model(choice, runs_dir), folder))
 
 
 def _check_spread(choice: ModelChoice, placement: Placement, spread: int) -> None:

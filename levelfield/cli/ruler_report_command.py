@@ -27,7 +27,7 @@ def report(names: Sequence[str], runs_dir: Path, report_dir: Path, say: Say) -> 
         raise UserError("Name one model that was asked, or two to set them beside each other.")
     folders = [find(name, runs_dir) for name in names]
     if len(folders) == 1:
-        stored = ruler_command.conclude(folders[0], [], report_dir, say)
+        stored = ruler_command.conclude(folders[0], report_dir, say)
         say_all(ruler_command.diverged(stored, precision_of(folders[0])), say)
         return
     first, second = folders

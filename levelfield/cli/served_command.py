@@ -72,7 +72,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
     put: Sequence[Evaluation] = ()
     if output.rescore:
         folder = _stored(choice.served.model, output)
-        evaluations = ruler_command.evaluations(asked, choice.served.model or "", sources)
+        ruler_command.evaluations(asked, choice.served.model or "", sources)  # or what is wrong with the options
     else:
         known = choice.served.model or not asked.table  # else the server says whose part of the tables is meant
         evaluations = _checked(asked, choice.served.model or "", sources, say) if known else ()
@@ -97,7 +97,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
             put = tuple(map(served.put, evaluations))
     if choice.dry_run and not output.rescore:
         return True
-    found = ruler_command.conclude(folder, evaluations, output.report_dir, say, asked=put)
+    found = ruler_command.conclude(folder, output.report_dir, say, asked=put)
     labels = {p.template for p in found}
     say_all(counted(found, {label: model_record.way_of(folder, label) for label in labels}), say)
     _check_lengths_answered(left, found)

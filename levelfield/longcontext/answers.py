@@ -21,7 +21,16 @@ from typing import Protocol, final
 from levelfield.files import read_log, read_rows, to_line, write_rows
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.model_record import is_exact, positions, way_of
-from levelfield.longcontext.predictions import LEFT_OUT, PREDICTIONS, WITHHELD, LeftOut, Prediction, Setting, settled
+from levelfield.longcontext.predictions import (
+    ENDED_BEFORE,
+    LEFT_OUT,
+    PREDICTIONS,
+    WITHHELD,
+    LeftOut,
+    Prediction,
+    Setting,
+    settled,
+)
 from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
@@ -49,18 +58,24 @@ def predictions(folder: Path) -> list[Prediction]:
 
     A sample's prompt changes with its texts and with the version of its task; answers to earlier prompts do not count,
     nor those to other essays or to another file than the last answer to the same task and length. Those that a content
-    filter withheld are no answers (`with_withheld`).
+    filter withheld are no answers (`with_left_out`).
     """
-    return with_withheld(folder)[0]
+    return with_left_out(folder)[0]
 
 
-def with_withheld(folder: Path) -> tuple[list[Prediction], list[LeftOut]]:
-    """Reads what `predictions` does, and the samples whose answers a server's content filter withheld: they are stored,
-    and count as none."""
+def with_left_out(folder: Path) -> tuple[list[Prediction], list[LeftOut]]:
+    """Reads what `predictions` does, and the samples that have no answer which counts.
+
+    These are the skipped ones, and those whose answers a server's content filter withheld, which are stored. What was
+    noted as not answered yet and has an answer by now is none of them.
+    """
     found = stored(folder)
     texts = {p.cell: p.texts for p in found}
     latest = settled([p for p in {p.place: p for p in found}.values() if p.texts == texts[p.cell]])
-    return [p for p in latest if not p.withheld], [LeftOut.of(p, WITHHELD) for p in latest if p.withheld]
+    places = {p.place for p in latest}
+    left = [one for one in left_out(folder) if not (one.unanswered and one.place in places)]
+    withheld = [LeftOut.of(p, WITHHELD) for p in latest if p.withheld]
+    return [p for p in latest if not p.withheld], [*left, *withheld]
 
 
 @final
@@ -145,6 +160,15 @@ def leave_out(folder: Path, evaluations: Sequence[Covers], left: Sequence[LeftOu
         write_rows(folder / LEFT_OUT, [vars(one) for one in dict.fromkeys([*kept, *left])])
 
 
+def await_answers(folder: Path, samples: Sequence[Sample], left: Sequence[LeftOut]) -> None:
+    """Stores that these samples have no answer yet, before the first of them has one, so that scores say so even after
+    a kill. left: samples that were skipped until then. What else was left out before stays."""
+    waiting = [*left, *(LeftOut.of(sample, ENDED_BEFORE) for sample in samples)]
+    places = {one.place for one in waiting}
+    kept = [old for old in left_out(folder) if old.place not in places]
+    write_rows(folder / LEFT_OUT, [vars(one) for one in (*kept, *waiting)])
+
+
 def append_baselines(folder: Path, task: RulerTask, samples: Sequence[Sample]) -> None:
     """Stores what the trivial baselines score on the same samples."""
     append_lines(folder, baseline_lines(task, samples))
@@ -194,8 +218,8 @@ class SettingScores:
 
 def score(folder: Path) -> list[SettingScores]:
     """Scores all stored answers, setting by setting; where there are several, their rows say which."""
-    answered, withheld = with_withheld(folder)
-    left, made_for, settings = [*left_out(folder), *withheld], positions(folder), by_setting(answered)
+    answered, left = with_left_out(folder)
+    made_for, settings = positions(folder), by_setting(answered)
     scores = []
     for setting, group in settings.items():
         name = "" if len(settings) == 1 else "-".join(map(str, setting))

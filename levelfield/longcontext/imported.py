@@ -42,7 +42,9 @@ SOURCES = {
     "lm-eval": "lm-evaluation-harness, read from its log of samples",
     "chat-lm-eval": "lm-evaluation-harness in a template of its own, read from its log of samples",
     "ruler": "RULER's own code, read from its prediction files",
-    "lighteval": "lighteval, read from its details",
+    "lighteval": "lighteval, read from its details, which do not say whether it added a chat template",
+    "plain-lighteval": "lighteval, as it stands, read from its details",
+    "chat-lighteval": "lighteval in a template of its own, read from its details",
     "inspect": "Inspect, as a message of a user, read from its log",
     "jsonl": "another program, which added its answers to exported lines",
 }
@@ -151,8 +153,7 @@ def _read(path: Path, length: int | None) -> Iterator[Prediction]:
         yield from (_ours(doc, text, "inspect") for doc, text in inspected.answers(path))
     elif path.suffix == ".parquet":
         yield from (
-            replace(_ours(doc, text, "lighteval"), counted=counted)
-            for doc, text, counted in lighteval_tasks.answers(path)
+            replace(_ours(one.doc, one.text, one.put), counted=one.counted) for one in lighteval_tasks.answers(path)
         )
     elif path.suffix == ".gz":
         raise UserError(f"{path} is compressed: unpack it first, with `gunzip`.")

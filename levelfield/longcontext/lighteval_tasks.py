@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from levelfield.longcontext.exported import metrics_of_file, scored
 from levelfield.spec import UserError
@@ -80,10 +80,23 @@ def _doc(record: dict[str, Any], task_name: str) -> Any:
     )
 
 
-def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str, dict[str, int]]]:
-    """Yields the line of every sample in a file of details, of a task that levelfield exported, the answer to it, and
-    as `prompt` how many tokens the model was given, where the details have them: lighteval cuts off the beginning of a
-    prompt that is longer than its model takes, and says nothing.
+class Answered(NamedTuple):
+    """The line of an exported sample, and the answer to it.
+
+    put: "plain-lighteval" or "chat-lighteval" where the details hold what the model was given, as they do with vLLM and
+    with services: the prompt as it stands, or anything else. "lighteval" where they do not, as with transformers.
+    counted: as `prompt` how many tokens the model was given, where the details have them: lighteval cuts off the
+    beginning of a prompt that is longer than its model takes, and says nothing.
+    """
+
+    doc: Mapping[str, Any]
+    text: str
+    put: str
+    counted: dict[str, int]
+
+
+def answers(path: Path) -> Iterator[Answered]:
+    """Yields the samples in a file of details, of a task that levelfield exported.
 
     path: a file as `--save-details` writes it, details_TASK_DATE.parquet. Raises UserError.
     """
@@ -94,7 +107,16 @@ def answers(path: Path) -> Iterator[tuple[Mapping[str, Any], str, dict[str, int]
             )
         given = len(response.get("input_tokens") or ()) - (response.get("padded_tokens_count") or 0)
         said = (response["text_post_processed"] or response["text"])[0]
-        yield {**doc["specific"], "input": doc["query"]}, said, {"prompt": given} if given > 0 else {}
+        line, counted = {**doc["specific"], "input": doc["query"]}, {"prompt": given} if given > 0 else {}
+        yield Answered(line, said, _put(doc["query"], response.get("input")), counted)
+
+
+def _put(prompt: str, given: Any) -> str:
+    """Returns how a prompt was put. given: the text that the model was given, messages to it, or None."""
+    if not given:
+        return "lighteval"
+    plain = isinstance(given, str) and given.strip() == prompt.strip()
+    return "plain-lighteval" if plain else "chat-lighteval"
 
 
 def _details(path: Path) -> list[tuple[Any, Any]]:

@@ -22,7 +22,7 @@ from levelfield.ruler import score
 TEXTS = ("essays", "file", "id", "sessions")
 """Columns that tell the text: the essays of a sample; a hash of an official file, its question, and how many chats."""
 
-ALIKE = ("-lm-eval", "-lighteval", "-text", "-ids")
+ALIKE = ("-lm-eval", "-plain-lighteval", "-text", "-ids")
 """Ends of labels of answers to the same prompts that a model loaded here reads by the template before them. Inspect is
 not among them: it sends a prompt as a message, which the model's chat template surrounds."""
 

@@ -24,6 +24,7 @@ FILTERED = "content_filter"  # how servers end an answer that a filter has taken
 WITHHELD = "The server's content filter withheld the answer."
 TOO_LONG = "The server refuses this question as longer than its context"  # at the beginning of why one is left out
 AGAIN = "run the same command again to ask once more."  # at the end of why a question is left out that may be answered
+ENDED_BEFORE = f"The command ended before they were answered: {AGAIN}"
 ADDED = {"added": True}
 """Marks fields that stored lines have only where they differ from their default."""
 Setting = tuple[str, str, int]

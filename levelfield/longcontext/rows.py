@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, stdev
-from typing import cast
 
 from levelfield.longcontext.predictions import WITHHELD, LeftOut, Prediction, Setting
 from levelfield.ruler import RULER, Needle, QuestionSet, Score, score, scores_of_references
@@ -68,7 +67,7 @@ class Cell:
     """The answers to one task at one length.
 
     whole: those of the cell's own score. placed: those of its rows by depth. They differ where needles were placed both
-    at chosen depths and at random ones. status: of the whole cell.
+    at chosen depths and at random ones. status, placed_status: of these.
     """
 
     task: str
@@ -76,6 +75,7 @@ class Cell:
     whole: Sequence[ScoredPrediction]
     placed: Sequence[ScoredPrediction]
     status: str
+    placed_status: str
 
     @property
     def at(self) -> str:
@@ -134,9 +134,9 @@ def score_cells(found: Iterable[Prediction], left: Iterable[LeftOut] = ()) -> li
     fewer = {(one.base_task, one.length) for one in left}
     cells = []
     for place, group in {**chosen, **whole}.items():
-        status = _status(group)
-        status = "partial" if status == "ok" and place in fewer else status
-        cells.append(Cell(*place, group, chosen.get(place, group), status))
+        placed = chosen.get(place, group)
+        status, of_placed = (_status(some, fewer=place in fewer) for some in (group, placed))
+        cells.append(Cell(*place, group, placed, status, of_placed))
     return cells
 
 
@@ -145,8 +145,9 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
 
     `accuracy` is RULER's match, `strict_accuracy` the strict score, and `middle_gap` the lost-in-the-middle gap: how
     much better the outer thirds of the text are than the middle third. stderr is over samples, that of an average too,
-    whose tasks are fixed and whose n counts samples. Where a sample asks for several needles, rows by depth count
-    values, found or not, each at the depth of its own needle; their stderr still is over samples. status: "partial"
+    whose tasks are fixed and whose n counts answers. Where a sample asks for several needles, rows by depth count
+    values, found or not, each at the depth of its own needle; where its needle was put at several depths, n of the cell
+    counts its answers at each. Their stderr still is over samples. status: "partial"
     where samples were skipped, "left_out" where all were, "outdated" where answers are to prompts of an earlier
     version, "diverged" where logits were no numbers: such answers count as wrong, and where all are such there is no
     value; an average has the worst status of its tasks. Question sets may have further scores of their own, such as
@@ -188,7 +189,7 @@ def _whole_row(cell: Cell, model: str, metric: str, column: str) -> Row:
 
 def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
     """Yields rows by chosen depth (the needle is at the nearest end of a sentence), or else by tenths of the text."""
-    status = _status(cell.placed)
+    status = cell.placed_status
     placed = [one.at_depths for one in cell.placed]
     if not all(placed):
         return
@@ -198,8 +199,7 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
         by_depth.setdefault(one.prediction.chosen_depth or tenth, []).append(one)
     for depth in sorted(by_depth, key=float):
         at, group = f"{cell.at},depth={depth}", by_depth[depth]
-        row = _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
-        yield row if len(placed[0]) == 1 else _over_samples(row, group, metric)
+        yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
     outer, middle = ([one.percent(metric) for one in group] for group in cell.thirds)
     if column == "accuracy" and min(len(middle), len(outer)) > 1:
         row = row_of(
@@ -208,19 +208,19 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
         yield row | Row(stderr=math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2), n=len(cell.placed))
 
 
-def _over_samples(row: Row, group: Sequence[ScoredPrediction], metric: str) -> Row:
-    """Returns the row of some values with a standard error over their samples, which it lacks where they are of one.
+def _error_over_samples(group: Sequence[ScoredPrediction], metric: str) -> float | None:
+    """Returns the standard error of the mean of some values in percent over their samples; None where they are of one.
 
-    Values of one sample are not independent, so that what they differ from the mean by is added up for each sample.
+    A sample has several values where its needle was put at several depths, or where several needles were asked for.
+    They are not independent, so that what they differ from the mean by is added up for each sample.
     """
+    mean = fmean(one.percent(metric) for one in group)
     apart: dict[int, float] = {}
     for one in group:
         number = one.prediction.index
-        apart[number] = apart.get(number, 0.0) + one.percent(metric) - row.get("value", 0.0)
+        apart[number] = apart.get(number, 0.0) + one.percent(metric) - mean
     count = len(apart)
-    if count < 2 or "value" not in row:
-        return cast("Row", {key: value for key, value in row.items() if key != "stderr"})
-    return row | Row(stderr=math.hypot(*apart.values()) * math.sqrt(count / (count - 1)) / len(group))
+    return math.hypot(*apart.values()) * math.sqrt(count / (count - 1)) / len(group) if count > 1 else None
 
 
 def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
@@ -278,13 +278,15 @@ def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
             continue
         worst = min((cell.status for cell in group), key=WORST_FIRST.index)
         for metric, column in COLUMNS.items():
-            scores = [[one.percent(metric) for one in cell.whole] for cell in group]
+            scores = [fmean(one.percent(metric) for one in cell.whole) for cell in group]
             broken = all(_broken(cell.whole) for cell in group)
-            mean = [] if broken else [fmean(fmean(each) for each in scores)]
+            mean = [] if broken else [fmean(scores)]
             row = row_of(model, "ruler_average", f"length={length}", metric=column, values=mean, status=worst)
-            row |= Row(n=sum(map(len, scores)))
-            if not broken and min(map(len, scores)) > 1:
-                row |= Row(stderr=math.hypot(*map(_stderr, scores)) / len(scores))
+            row |= Row(n=sum(len(cell.whole) for cell in group))
+            errors = [_error_over_samples(cell.whole, metric) for cell in group]
+            known = [error for error in errors if error is not None]
+            if not broken and len(known) == len(group):
+                row |= Row(stderr=math.hypot(*known) / len(group))
             yield row
 
 
@@ -315,14 +317,21 @@ def _broken(group: Sequence[ScoredPrediction]) -> bool:
 
 def _scored_row(model: str, task: str, at: str, *, metric: str, column: str, group: Sequence[ScoredPrediction]) -> Row:
     """Makes the row of some answers, without a value where all of them are broken."""
-    values = [] if _broken(group) else [one.percent(metric) for one in group]
-    return row_of(model, task, at, metric=column, values=values, status="") | Row(n=len(group))
+    if _broken(group):
+        return row_of(model, task, at, metric=column, values=[], status="") | Row(n=len(group))
+    mean = [fmean(one.percent(metric) for one in group)]
+    row = row_of(model, task, at, metric=column, values=mean, status="") | Row(n=len(group))
+    error = _error_over_samples(group, metric)
+    return row if error is None else row | Row(stderr=error)
 
 
-def _status(group: Sequence[ScoredPrediction]) -> str:
+def _status(group: Sequence[ScoredPrediction], *, fewer: bool) -> str:
+    """Returns the worst that is true of some answers. fewer: whether samples were skipped beside them."""
     if any(one.prediction.status == "diverged" for one in group):
         return "diverged"
-    return "outdated" if any(one.prediction.outdated for one in group) else "ok"
+    if any(one.prediction.outdated for one in group):
+        return "outdated"
+    return "partial" if fewer else "ok"
 
 
 def row_of(model: str, task: str, at: str, *, metric: str, values: Sequence[float], status: str) -> Row:

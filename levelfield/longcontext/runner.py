@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelfield.longcontext.answers import Answers, append_baselines, leave_out
+from levelfield.longcontext.answers import Answers, append_baselines, await_answers, leave_out
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import AGAIN, LeftOut, OnPrediction, Prediction
 from levelfield.longcontext.served.replies import CLOSED, parted, unopened
@@ -71,7 +71,11 @@ def collect(
     unanswered: list[LeftOut] = []
     for each in evaluations:
         for task, _, samples in each.groups(tokenizer, left.append):
+            waiting = True
             for prediction, new in _stored_first(task, samples, answers, ask):
+                if new and waiting:
+                    await_answers(folder, [sample for sample in samples if not answers.known(sample.key)], left)
+                    waiting = False
                 answers.append(prediction)
                 on_prediction(prediction, new)
             unanswered += [LeftOut.of(sample, UNANSWERED) for sample in samples if not answers.known(sample.key)]

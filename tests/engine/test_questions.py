@@ -140,6 +140,21 @@ def test_a_copy_that_is_asked_to_stop_leaves_its_answers_and_none_is_asked_twice
     assert len(asked) == 1
 
 
+def test_a_command_without_copies_goes_on_where_copies_were_killed(folder: Path) -> None:
+    """Before their answers were joined; once they are, it asks in its own process."""
+    choice, runs = ruler_command.ModelChoice(str(folder / "tiny")), folder / "runs"
+    place, cluster = ruler_copies.PlaceOptions(), ruler_copies.ClusterOptions()
+    answers = ruler_command.folder_of(choice, runs)
+    answers.mkdir(parents=True)
+    model = ruler_command.named_model(choice, runs)
+    job = plan(model, model.text(), EVALUATIONS, answers)
+    assert isinstance(ruler_copies.answerer(place, cluster, choice, runs), ruler_command.Here)
+    execute(job, 1)
+    before = {one.key for one in answered(model, answers)}
+    by = ruler_copies.answerer(place, cluster, choice, runs)
+    assert before and isinstance(by, ruler_copies.Copies) and by.placement.jobs == 1
+
+
 def test_copies_note_their_pace_and_what_the_model_consists_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     to = folder / "noted"
     to.mkdir()

@@ -132,7 +132,7 @@ def test_lengths_beyond_the_positions_run_and_are_marked(
     said = "model was made for 800 positions: lengths of 900 tokens exceed them."
     assert said in capsys.readouterr().out
     monkeypatch.setattr(Saying, "made_for", None)
-    run(monkeypatch, tmp_path, *words, "--rescore")
+    run(monkeypatch, tmp_path, "--rescore")  # with other lengths by default
     assert said in capsys.readouterr().out
     lines = (tmp_path / "runs" / "ruler" / "model" / "rows.jsonl").read_text().splitlines()
     assert {json.loads(line)["positions"] for line in lines} == {800}

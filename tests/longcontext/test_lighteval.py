@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from levelfield.longcontext.exported import export
 from levelfield.ruler import Bytes, Needle, Tracking, generate, score
 from levelfield.spec import UserError
 
-SAID = "lighteval, read from its details"
+SAID = "lighteval, read from its details, which do not say whether it added a chat template"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -63,11 +64,17 @@ def test_the_module_and_the_list_name_every_file_of_samples(tmp_path: Path, monk
 
 
 def details(
-    path: Path, docs: list[dict[str, Any]], said: list[str], thought: list[str | None], given: list[int] | None = None
+    path: Path,
+    docs: list[dict[str, Any]],
+    said: list[str],
+    thought: list[str | None],
+    given: list[int] | None = None,
+    put: list[Any] | None = None,
 ) -> Path:
     """Writes answers as lighteval does with --save-details: a structure each of question, answer and scores.
 
-    given: tokens of each prompt that the model was given, of which two are padding; None where the details have none.
+    given: tokens of each prompt that the model was given, of which two are padding; put: what it was given, a text or
+    messages. None where the details have none.
     """
     records = [
         {
@@ -79,6 +86,8 @@ def details(
     ]
     for record, count in zip(records, given or []):
         record["model_response"] |= {"input_tokens": [7] * (count + 2), "padded_tokens_count": 2}
+    for record, input_ in zip(records, put or []):
+        record["model_response"] |= {"input": input_}
     source = path.with_suffix(".json")
     source.write_text(json.dumps(records))
     duckdb.sql(f"COPY (SELECT * FROM read_json('{source}')) TO '{path}' (FORMAT parquet)")
@@ -123,6 +132,29 @@ def test_prompts_that_lighteval_cut_off_are_told_by_the_tokens_that_it_gave_the_
     asked = {row["at"].partition(",")[0]: row["asked"] for row in lines(Path("runs/ruler/m-imported/rows.jsonl"))}
     assert asked["length=700"] == SAID
     assert asked["length=1400"].startswith(SAID + "; at a length of 1400 far fewer tokens were counted")
+
+
+@pytest.mark.parametrize(
+    ("put", "label", "asked"),
+    [
+        (lambda text: text, "base-plain-lighteval", "lighteval, as it stands"),
+        (lambda text: f"<s>[INST] {text} [/INST]", "base-chat-lighteval", "lighteval in a template of its own"),
+        (lambda text: [{"role": "user", "content": text}], "base-chat-lighteval", "lighteval in a template of its own"),
+        (lambda text: None, "base-lighteval", "lighteval, read from its details, which do not say"),
+    ],
+)
+def test_rows_say_whether_lighteval_added_a_template_only_where_its_details_do(
+    put: Callable[[str], Any], label: str, asked: str, tmp_path: Path
+) -> None:
+    """The details have what the model was given with vLLM and with services, and not with transformers."""
+    (file, *_), _ = export(Evaluation((SINGLE,), (700,), count=2), Bytes(), "lighteval", tmp_path)
+    docs = lines(file)
+    written = details(
+        tmp_path / "details_a.parquet", docs, ["", ""], [None, None], None, [put(d["input"]) for d in docs]
+    )
+    found = imported.read(written)
+    assert {p.template for p in found} == {label}
+    assert imported.sentence(found)[label].startswith(asked)
 
 
 NEEDED = ("lighteval", "transformers", "tokenizers", "accelerate", "datasets")

@@ -384,6 +384,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(server: ModelServer, tmp_p
     server.let_go.set()
     kept = {p.key for p in stored(tmp_path)}
     assert 0 < len(kept) < 24
+    assert next(r.get("status") for r in score(tmp_path)[0].rows if r.get("at") == "length=700") == "partial"
     time.sleep(0.1)  # what was on its way comes to its end
     old = len(server.asked)
     this = served(server)
@@ -394,4 +395,5 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(server: ModelServer, tmp_p
     samples = {s.text: (s.length, s.index) for n in EVALUATION.lengths for s in generate(SINGLE, n, Bytes(), count=12)}
     again = {samples[prompt_of(body)] for body in server.asked[old:]}
     assert not again & {prompts[key] for key in kept}, "nothing stored is asked again"
+    assert {r.get("status") for r in score(tmp_path)[0].rows} == {"ok"}
     assert json.loads((tmp_path / "predictions.jsonl").read_text().splitlines()[0])["finish"] == "stop"

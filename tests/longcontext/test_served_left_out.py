@@ -14,7 +14,7 @@ from fixtures_model_server import ModelServer, Raw
 from toy_reader import SINGLE, knows
 from toy_served import EVALUATION, ask, served
 
-from levelfield.longcontext.answers import left_out, score, stored, with_withheld
+from levelfield.longcontext.answers import left_out, score, stored, with_left_out
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.predictions import Prediction
 from levelfield.longcontext.served import asking
@@ -98,7 +98,7 @@ def test_what_a_content_filter_withholds_is_no_answer_of_the_model(
     cell = found["length=700", "accuracy"]
     assert (cell.get("value"), cell.get("n"), cell.get("status")) == (100.0, 9, "partial")
     assert found["length=700", "withheld"].get("value") == 3 and ("length=1000", "withheld") not in found
-    assert {one.index for one in with_withheld(tmp_path)[1]} == {0, 1, 2} and scores.failures == []
+    assert {one.index for one in with_left_out(tmp_path)[1]} == {0, 1, 2} and scores.failures == []
     (note,) = [note for note in asked(scores.rows) if "filter" in note]
     assert ": 3 (3 of niah_single_1 at 700)." in note
 

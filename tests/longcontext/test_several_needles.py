@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
 from toy_reader import asked, run
@@ -110,3 +111,21 @@ def test_places_of_all_values_are_read_from_rulers_own_prompts(tmp_path: Path) -
         order = sorted(range(4), key=sample.depths.__getitem__)
         assert sorted(range(4), key=p.depths.__getitem__) == order or len(set(sample.depths)) < 4
         assert all(abs(mine - theirs) < 0.3 for mine, theirs in zip(p.depths, sample.depths, strict=True))
+
+
+def test_the_answers_to_one_sample_at_several_depths_are_no_independent_ones() -> None:
+    """Where all depths agree, more of them tell no more; where the depth decides, samples do not differ at all."""
+
+    def cell(right: Callable[[int, float], bool], depths: Sequence[float]) -> Row:
+        found = [
+            told("71" if right(index, depth) else "", (depth,), index, Needle(haystack="noise", depth=depth))
+            for index in range(8)
+            for depth in depths
+        ]
+        return next(row for row in rows(found, "m") if row.get("at") == "length=64")
+
+    one, five = (cell(lambda index, depth: index < 3, depths) for depths in ([0.5], [0.0, 0.25, 0.5, 0.75, 1.0]))
+    assert (one.get("value"), one.get("n"), five.get("value"), five.get("n")) == (37.5, 8, 37.5, 40)
+    assert one.get("stderr") == pytest.approx(100 * stdev([1] * 3 + [0] * 5) / 8**0.5)
+    assert five.get("stderr") == pytest.approx(one.get("stderr"))
+    assert cell(lambda index, depth: depth > 0.3, [0.0, 1.0]).get("stderr") == 0.0

@@ -98,7 +98,8 @@ def test_a_template_of_its_own_is_said_and_the_same_one_is_taken_where_there_is_
     [
         ("base-lm-eval", False),
         ("base-inspect", True),
-        ("base-lighteval", False),
+        ("base-lighteval", True),  # which may have added a template
+        ("base-plain-lighteval", False),
         ("base-chat-lm-eval", True),
         ("base-text", False),
         ("own-lm-eval", True),

@@ -128,10 +128,14 @@ class Served:
 class _Asking:
     """One call of `evaluate`."""
 
-    def __init__(self, served: Served, folder: Path, on_prediction: OnPrediction) -> None:
-        self.served, self.answers, self.on_prediction = served, Answers(folder), on_prediction
+    def __init__(
+        self, served: Served, evaluations: Sequence[Evaluation], folder: Path, on_prediction: OnPrediction
+    ) -> None:
+        self.served, self.evaluations = served, evaluations
+        self.answers, self.on_prediction = Answers(folder), on_prediction
         self.left: list[LeftOut] = []
         self.met: dict[str, LeftOut] = {}  # by key, what is left of each question if the call ends before its answer
+        self.noted: set[tuple[object, ...]] = set()  # cells whose questions without an answer are stored
         self.withheld = 0  # answers that are stored and count as none
         self.on_their_way: set[str] = set()
         self.failures = 0
@@ -142,11 +146,11 @@ class _Asking:
         self.begun = False  # whether any was answered in this call
         self.error: UserError | OSError | None = None
 
-    def questions(self, evaluations: Sequence[Evaluation]) -> Iterator[ServedQuestion | None]:
+    def questions(self) -> Iterator[ServedQuestion | None]:
         """Yields what is to be asked, None while it is being made, and reports what is stored already. Ends early after
         an error, which is noted, so that the answers that are on their way are stored all the same."""
         try:
-            with Ahead(self._groups(evaluations)) as groups:
+            with Ahead(self._groups()) as groups:
                 for group in groups:
                     if self.error:
                         return
@@ -159,9 +163,9 @@ class _Asking:
         except (UserError, OSError) as error:
             self.error = self.error or error
 
-    def _groups(self, evaluations: Sequence[Evaluation]) -> Iterator[tuple[list[ServedQuestion], list[str]]]:
+    def _groups(self) -> Iterator[tuple[list[ServedQuestion], list[str]]]:
         """Yields the questions of each task and length in the order of their prompts, and their baselines."""
-        for each in evaluations:
+        for each in self.evaluations:
             wrapping = Wrapping(each.template, *(each.around or ("", "")))
             for task, _, samples in each.groups(self.served.tokenizer, self.left.append):
                 asked = [ServedQuestion(s, task, self.served.way.key(s, each.template), wrapping) for s in samples]
@@ -211,6 +215,9 @@ class _Asking:
     def take(self, found: Prediction, new: bool) -> None:
         """Stores an answer and reports it. Where there is no room for it, those that follow are stored if they can."""
         try:
+            if new and found.cell not in self.noted:  # before its first answer, so that scores say so even after a kill
+                self.leave_out()
+                self.noted.add(found.cell)
             self.answers.append(found)
         except OSError as error:
             self.error = self.error or error
@@ -249,14 +256,14 @@ class _Asking:
         else:
             raise result
 
-    def leave_out(self, evaluations: Sequence[Evaluation]) -> None:
+    def leave_out(self) -> None:
         """Stores which questions have no answer. Of tasks and lengths that this call did not come to, what an earlier
         one left out stays."""
         told = {one.place for one in self.left}
         met = {one.place for one in self.met.values()} | told
         earlier = [old for old in left_out(self.answers.folder) if old.place not in met]
         unasked = [one for key, one in self.met.items() if not self.answers.known(key) and one.place not in told]
-        leave_out(self.answers.folder, evaluations, [*earlier, *self.left, *unasked])
+        leave_out(self.answers.folder, self.evaluations, [*earlier, *self.left, *unasked])
 
     def _after(self, error: UserError) -> UserError:
         """Returns the error as one after which something is left to do, where this call had answers before it."""
@@ -276,10 +283,10 @@ def evaluate(
     where the server refuses all that is asked, Unfinished where it fails or refuses after it has begun to answer, and
     OSError where the disk is full; what was answered until then is stored, and which questions have no answer.
     """
-    asking = _Asking(served, folder, on_prediction)
+    asking = _Asking(served, evaluations, folder, on_prediction)
     with Crew(at_once, asking.ask) as crew:
         try:
-            for question, result in crew.over(asking.questions(evaluations)):
+            for question, result in crew.over(asking.questions()):
                 asking.receive(question, result)
         finally:
             for question, result in crew.finished():  # after Ctrl-C
@@ -287,7 +294,7 @@ def evaluate(
                     asking.receive(question, result)
             asking.answers.sync()
             if asking.answered:
-                asking.leave_out(evaluations)
+                asking.leave_out()
     if asking.error:
         raise asking.error
     if len(asking.left) + asking.withheld == sum(each.prompts for each in evaluations):
