@@ -63,7 +63,7 @@ def test_the_interval_of_a_score_holds_it_as_often_as_it_says(alike: float, samp
             own = draw.random((samples, 1)) < share
             each = np.where(draw.random((samples, depths)) < alike**0.5, own, draw.random((samples, depths)) < share)
             row = counted(list(each.ravel().astype(float)), list(np.repeat(range(samples), depths)))
-            low, high = wilson(float(each.mean()), row.get("n_effective", 0.0))
+            low, high = wilson(float(each.mean()), row.get("n_effective", each.size))
             held.append(low <= share <= high)
     assert fmean(held) > 0.92
 
