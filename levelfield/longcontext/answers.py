@@ -31,10 +31,11 @@ from levelfield.longcontext.predictions import (
     Setting,
     settled,
 )
-from levelfield.longcontext.rows import Share, by_setting, failures, middle_gaps, row_of, rows_of, score_cells
+from levelfield.longcontext.rows import by_setting, failures, middle_gaps, row_of, rows_of, score_cells
 from levelfield.ruler import RulerTask, Sample, baselines
 from levelfield.spec import Row, UserError
 from levelfield.spec.failure import Failure
+from levelfield.spec.gap import Gap
 
 BASELINES = "baselines.jsonl"
 CUT = "; at a length of {} far fewer tokens were counted than prompts have, and some may have been cut off"
@@ -211,7 +212,7 @@ class SettingScores:
     name: str
     rows: Sequence[Row]
     baselines: Sequence[Row]
-    gaps: Mapping[tuple[str, int], tuple[Share, Share]]
+    gaps: Mapping[tuple[str, int], Gap]
     failures: Sequence[Failure] = ()
     variant: str = ""
 

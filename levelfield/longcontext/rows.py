@@ -2,7 +2,7 @@
 
     cells = score_cells(predictions(folder))          # every answer is scored once
     rows_of(cells, "mamba2-2.7b")                     # accuracy and strict_accuracy in percent
-    middle_gaps(cells)                                # {("niah_single_2", 4096): ((0.9, 64), (0.4, 36))}
+    middle_gaps(cells)                                # {("niah_single_2", 4096): Gap(...)}
 
 Scoring needs no model, so stored answers can be scored again when a score changes.
 """
@@ -21,6 +21,8 @@ from levelfield.longcontext.predictions import WITHHELD, LeftOut, Prediction, Se
 from levelfield.ruler import RULER, Needle, QuestionSet, Score, score, scores_of_references
 from levelfield.spec import Row
 from levelfield.spec.failure import Failure
+from levelfield.spec.gap import Gap, Share
+from levelfield.spec.groups import counted
 
 COLUMNS = {"match": "accuracy", "strict": "strict_accuracy"}
 WORST_FIRST = ("diverged", "outdated", "partial", "ok")
@@ -28,8 +30,6 @@ OF_RULER = frozenset(task.name for task in RULER)
 TENTHS = 10
 ENDED_THINKING = "(nothing: tokens ran out while it was thinking)"
 NO_MARK = re.compile(r"[,;=<]+ *")  # what separates the parts of a location
-Share = tuple[float, int]
-"""A mean score from 0 to 1, and its number of samples."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ def rows_of(cells: Sequence[Cell], model: str, left: Iterable[LeftOut] = (), pos
     much better the outer thirds of the text are than the middle third. stderr is over samples, that of an average too,
     whose tasks are fixed and whose n counts answers. Where a sample asks for several needles, rows by depth count
     values, found or not, each at the depth of its own needle; where its needle was put at several depths, n of the cell
-    counts its answers at each. Their stderr still is over samples. status: "partial"
-    where samples were skipped, "left_out" where all were, "outdated" where answers are to prompts of an earlier
-    version, "diverged" where logits were no numbers: such answers count as wrong, and where all are such there is no
-    value; an average has the worst status of its tasks. Question sets may have further scores of their own, such as
-    `last_line_f1`. `thinking_tokens` is what a model wrote before its answers, on average, `ended_thinking` how many
-    answers are empty because tokens ran out while it was thinking, and `withheld` how many answers a server's content
-    filter withheld, which are left out. positions: the number that the model was made for, where it is known; it is
-    added to every row.
+    counts its answers at each. Their stderr still is over samples, and n_effective is how many independent answers
+    would tell as much. status: "partial" where samples were skipped, "left_out" where all were, "outdated" where
+    answers are to prompts of an earlier version, "diverged" where logits were no numbers: such answers count as wrong,
+    and where all are such there is no value; an average has the worst status of its tasks. Question sets may have
+    further scores of their own, such as `last_line_f1`. `thinking_tokens` is what a model wrote before its answers, on
+    average, `ended_thinking` how many answers are empty because tokens ran out while it was thinking, and `withheld`
+    how many answers a server's content filter withheld, which are left out. positions: the number that the model was
+    made for, where it is known; it is added to every row.
     """
     left = list(left)
     made = [
@@ -200,12 +200,12 @@ def _depth_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Ro
     for depth in sorted(by_depth, key=float):
         at, group = f"{cell.at},depth={depth}", by_depth[depth]
         yield _scored_row(model, cell.task, at, metric=metric, column=column, group=group) | Row(status=status)
-    outer, middle = ([one.percent(metric) for one in group] for group in cell.thirds)
+    outer, middle = cell.thirds
     if column == "accuracy" and min(len(middle), len(outer)) > 1:
-        row = row_of(
-            model, cell.task, cell.at, metric="middle_gap", values=[fmean(outer) - fmean(middle)], status=status
-        )
-        yield row | Row(stderr=math.sqrt(_stderr(middle) ** 2 + _stderr(outer) ** 2), n=len(cell.placed))
+        gap = fmean(one.percent(metric) for one in outer) - fmean(one.percent(metric) for one in middle)
+        row = row_of(model, cell.task, cell.at, metric="middle_gap", values=[gap], status=status)
+        error = _error_of_gap(outer, middle, metric)
+        yield row | Row(n=len(cell.placed)) | (Row() if error is None else Row(stderr=error))
 
 
 def _error_over_samples(group: Sequence[ScoredPrediction], metric: str) -> float | None:
@@ -214,13 +214,34 @@ def _error_over_samples(group: Sequence[ScoredPrediction], metric: str) -> float
     A sample has several values where its needle was put at several depths, or where several needles were asked for.
     They are not independent, so that what they differ from the mean by is added up for each sample.
     """
+    apart = _apart(group, metric)
+    count = len(apart)
+    return math.hypot(*apart.values()) * math.sqrt(count / (count - 1)) / len(group) if count > 1 else None
+
+
+def _apart(group: Sequence[ScoredPrediction], metric: str) -> dict[int, float]:
+    """Returns by how much the values of each sample differ from the mean of all, in percent, added up."""
     mean = fmean(one.percent(metric) for one in group)
     apart: dict[int, float] = {}
     for one in group:
         number = one.prediction.index
         apart[number] = apart.get(number, 0.0) + one.percent(metric) - mean
-    count = len(apart)
-    return math.hypot(*apart.values()) * math.sqrt(count / (count - 1)) / len(group) if count > 1 else None
+    return apart
+
+
+def _error_of_gap(outer: Sequence[ScoredPrediction], middle: Sequence[ScoredPrediction], metric: str) -> float | None:
+    """Returns the standard error of the difference of two means in percent; None where all values are of one sample.
+
+    Where samples have values on both sides, or several on one, what each adds to the difference is taken together.
+    """
+    here, there = _apart(outer, metric), _apart(middle, metric)
+    samples = here.keys() | there.keys()
+    count = len(samples)
+    if count == len(outer) + len(middle):
+        first, second = ([one.percent(metric) for one in group] for group in (middle, outer))
+        return math.sqrt(_stderr(first) ** 2 + _stderr(second) ** 2)
+    apart = [here.get(one, 0.0) / len(outer) - there.get(one, 0.0) / len(middle) for one in sorted(samples)]
+    return math.hypot(*apart) * math.sqrt(count / (count - 1)) if count > 1 else None
 
 
 def _sliced_rows(cell: Cell, model: str, metric: str, column: str) -> Iterator[Row]:
@@ -249,21 +270,36 @@ def _other_rows(cell: Cell, model: str) -> Iterator[Row]:
         yield row | Row(n=len(cell.whole))
 
 
-def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], tuple[Share, Share]]:
+def middle_gaps(cells: Iterable[Cell]) -> dict[tuple[str, int], Gap]:
     """Returns match in the outer thirds and in the middle third, by task and length, where both have samples.
 
-    The difference of these two shares is the row `middle_gap`; its interval needs both shares with their counts.
+    The difference of these two shares is the row `middle_gap`; its interval needs both shares with their counts,
+    and how alike they are where both are of the same samples.
     """
     found = {}
     for cell in cells:
         outer, middle = cell.thirds
         if min(len(outer), len(middle)) > 1:
-            found[cell.task, cell.length] = _share(outer), _share(middle)
+            found[cell.task, cell.length] = Gap(_share(outer), _share(middle), _alike(outer, middle))
     return found
 
 
 def _share(group: Sequence[ScoredPrediction]) -> Share:
-    return fmean(one.score.match for one in group), len(group)
+    row = _counted(group, "match")
+    return Share(fmean(one.score.match for one in group), len(group), row.get("n_effective", len(group)))
+
+
+def _alike(outer: Sequence[ScoredPrediction], middle: Sequence[ScoredPrediction]) -> float:
+    """Returns the correlation of two means over k samples, times (k - 1) / k, as few may go together by chance."""
+    here, there = _apart(outer, "match"), _apart(middle, "match")
+    count, both = len(here.keys() | there.keys()), here.keys() & there.keys()
+    spread = math.hypot(*here.values()) * math.hypot(*there.values())
+    return sum(here[one] * there[one] for one in both) / spread * (count - 1) / count if spread else 0.0
+
+
+def _counted(group: Sequence[ScoredPrediction], metric: str) -> Row:
+    """Returns how many answers there are, and how many independent ones tell as much where samples have several."""
+    return counted([one.percent(metric) for one in group], [one.prediction.index for one in group])
 
 
 def _average_rows(cells: Sequence[Cell], model: str) -> Iterator[Row]:
@@ -318,9 +354,9 @@ def _broken(group: Sequence[ScoredPrediction]) -> bool:
 def _scored_row(model: str, task: str, at: str, *, metric: str, column: str, group: Sequence[ScoredPrediction]) -> Row:
     """Makes the row of some answers, without a value where all of them are broken."""
     if _broken(group):
-        return row_of(model, task, at, metric=column, values=[], status="") | Row(n=len(group))
+        return row_of(model, task, at, metric=column, values=[], status="") | _counted(group, metric)
     mean = [fmean(one.percent(metric) for one in group)]
-    row = row_of(model, task, at, metric=column, values=mean, status="") | Row(n=len(group))
+    row = row_of(model, task, at, metric=column, values=mean, status="") | _counted(group, metric)
     error = _error_over_samples(group, metric)
     return row if error is None else row | Row(stderr=error)
 

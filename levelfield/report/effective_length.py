@@ -17,13 +17,14 @@ from collections.abc import Collection, Mapping, Sequence
 from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
 from levelfield.report.links import marked
+from levelfield.report.stats import independent
 from levelfield.spec import Row
 
 BAR = 85.6
 NEEDLES = ("single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery")
 TASKS = (*(f"niah_{name}" for name in NEEDLES), "vt", "cwe", "fwe", "qa_1", "qa_2")
-Cells = Mapping[str, tuple[float, int]]
-"""Scores from 0 to 1 with their samples, by task."""
+Cells = Mapping[str, tuple[float, float]]
+"""Scores from 0 to 1 with the number of independent answers that tell as much, by task."""
 
 
 def lines(rows: Sequence[Row], anchor: str = "") -> list[str]:
@@ -63,14 +64,14 @@ def both(rows: Sequence[Row]) -> tuple[str, str] | None:
     return theirs, named(holding(kept), kept, asked)
 
 
-def _of_ruler(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, int]]]:
+def _of_ruler(rows: Sequence[Row]) -> dict[int, dict[str, tuple[float, float]]]:
     """Returns the cells of RULER's tasks, in their order, at lengths that have any."""
     cells = cells_of(rows, every=True)
     found = {n: {task: cells[n][task] for task in TASKS if task in cells[n]} for n in sorted(cells)}
     return {length: of_length for length, of_length in found.items() if of_length}
 
 
-def of_ruler(cells: Mapping[int, Cells]) -> dict[int, dict[str, tuple[float, int]]]:
+def of_ruler(cells: Mapping[int, Cells]) -> dict[int, dict[str, tuple[float, float]]]:
     """Keeps the tasks of RULER to average, in their order, at the lengths that have all of them (`shared`)."""
     tasks, lengths = shared({n: [task for task in TASKS if task in cells[n]] for n in cells})
     return {n: {task: cells[n][task] for task in TASKS if task in tasks} for n in lengths}
@@ -132,17 +133,18 @@ def interval(cells: Cells) -> tuple[float, float, float]:
     return mean, mean - below, mean + above
 
 
-def cells_of(rows: Sequence[Row], every: bool = False) -> dict[int, dict[str, tuple[float, int]]]:
-    """Returns the match of every task that was asked, with its samples, by length.
+def cells_of(rows: Sequence[Row], every: bool = False) -> dict[int, dict[str, tuple[float, float]]]:
+    """Returns the match of every task that was asked, with its independent answers, by length.
 
     every: also of tasks without a score, since the model's logits were no numbers: it has found nothing there.
     """
-    found: dict[int, dict[str, tuple[float, int]]] = {}
+    found: dict[int, dict[str, tuple[float, float]]] = {}
     for row in rows:
         place = pairs(row.get("at", ""))
         value = row.get("value", 0.0 if every and row.get("status") == "diverged" else None)
-        if row.get("metric") == "accuracy" and set(place) == {"length"} and value is not None and row.get("n"):
-            found.setdefault(int(place["length"]), {})[row.get("task", "")] = value / 100, row.get("n", 0)
+        n = independent(row)
+        if row.get("metric") == "accuracy" and set(place) == {"length"} and value is not None and n:
+            found.setdefault(int(place["length"]), {})[row.get("task", "")] = value / 100, n
     return found
 
 

@@ -5,7 +5,8 @@
     t_quantile(0.05, 2)                     # 4.303: Student's t, two-sided, two degrees of freedom
 
 Shares lie in 0..1. `alpha` is always two-sided: 0.05 makes a 95 % interval. No interval of a share has zero width or
-leaves 0..1. Sources: Wilson (1927); Newcombe (1998), method 10; Zou and Donner (2008) for joining what is independent;
+leaves 0..1. Sources: Wilson (1927); Newcombe (1998), method 10, and his method 10 for pairs; Zou and Donner (2008) for
+joining what is independent;
 Press et al., Numerical Recipes, section 6.4 for the incomplete beta function.
 """
 
@@ -87,8 +88,18 @@ def wilson(share: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
     return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
-def newcombe(first: tuple[float, int], second: tuple[float, int], alpha: float = 0.05) -> tuple[float, float]:
-    """The interval of the first share minus the second, each with its number of examples."""
+def newcombe(
+    first: tuple[float, float], second: tuple[float, float], alpha: float = 0.05, alike: float = 0.0
+) -> tuple[float, float]:
+    """The interval of the first share minus the second, each with its number of examples.
+
+    alike: the correlation of the two, which is 0 where they are of different examples.
+    """
     (a, n), (b, m) = first, second
     (a_low, a_high), (b_low, b_high) = wilson(a, n, alpha), wilson(b, m, alpha)
-    return a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+    return a - b - _third_side(a - a_low, b_high - b, alike), a - b + _third_side(a_high - a, b - b_low, alike)
+
+
+def _third_side(one: float, other: float, cosine: float) -> float:
+    """Returns the side of a triangle that lies opposite the angle between two others."""
+    return math.hypot(one - cosine * other, other * math.sqrt(1 - cosine**2))

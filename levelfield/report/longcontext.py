@@ -70,7 +70,7 @@ Anchors = dict[tuple[str, float], str]
 class Part:
     """Answers of one flavour, template and seed, which `name` says; "" where there is only one.
 
-    gaps: match in the outer thirds of the text and in the middle one, each with its samples, by task and length.
+    gaps: match in the outer thirds of the text and in the middle one, by task and length.
     failures: the answers that are not right. variant: of RULER. stored: the address of the file with all answers, from
     the page; "" for none.
     """
@@ -234,9 +234,9 @@ def middle(gaps: Gaps, rows: Sequence[Row] = ()) -> Table | None:
     """
     own = {(row.get("task", ""), _length(row)): row for row in rows if row.get("metric") == "middle_gap"}
     lines, links = [], []
-    for (task, length), (outer, inner) in gaps.items():
-        low, high = newcombe(outer, inner)
-        gap = f"{100 * (outer[0] - inner[0]):+z.1f} ({100 * low:+z.1f} to {100 * high:+z.1f})"
+    for (task, length), (outer, inner, alike) in gaps.items():
+        low, high = newcombe((outer.mean, outer.independent), (inner.mean, inner.independent), alike=alike)
+        gap = f"{100 * (outer.mean - inner.mean):+z.1f} ({100 * low:+z.1f} to {100 * high:+z.1f})"
         lines.append((task, str(length), gap))
         links.append(led([own.get((task, length))]))
     heads = Column("task"), Column("length", number=True, measured=False), Column("gap", number=True)

@@ -22,6 +22,7 @@ from levelfield.report.links import back, marked, slug
 from levelfield.report.plain_lists import ListLine, PlainIndex, PlainList, anchor_of, list_of
 from levelfield.report.tables import Link
 from levelfield.spec import Row
+from levelfield.spec.gap import Gap, Share
 
 READING = (
     "A number in a table leads to its list here, or to its line there. A line is a row of the file, in percent; where "
@@ -34,9 +35,8 @@ THINKING = "thinking_tokens"
 WITHHELD = "withheld"
 ENDED = "ended_thinking"
 AVERAGES = "averages"
-Share = tuple[float, int]
-Gaps = Mapping[tuple[str, int], tuple[Share, Share]]
-"""By task and length: match in the outer thirds of the text and in the middle one, each with its samples."""
+Gaps = Mapping[tuple[str, int], Gap]
+"""By task and length."""
 
 
 def listed(parts: Mapping[str, Sequence[Row]]) -> PlainIndex:
@@ -112,7 +112,7 @@ def lists(index: PlainIndex, gaps: Mapping[str, Gaps], made: Sequence[PlainList]
     for (part, name), each in index.lists.items():
         told = [
             f"The gap at {length}: {_share(outer)} in the outer thirds of the text, {_share(inner)} in the middle one."
-            for (task, length), (outer, inner) in gaps.get(part, {}).items()
+            for (task, length), (outer, inner, _) in gaps.get(part, {}).items()
             if task == name
         ]
         if name == references.AVERAGE:
@@ -126,4 +126,4 @@ def lists(index: PlainIndex, gaps: Mapping[str, Gaps], made: Sequence[PlainList]
 
 
 def _share(share: Share) -> str:
-    return f"{100 * share[0]:.1f} % of {share[1]:,}"
+    return f"{100 * share.mean:.1f} % of {share.n:,}"

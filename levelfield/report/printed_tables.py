@@ -22,6 +22,7 @@ from levelfield.report.against_printed import pairs
 from levelfield.report.intervals import wilson
 from levelfield.report.page import document
 from levelfield.report.plots import Figure
+from levelfield.report.stats import independent
 from levelfield.report.tables import Column, Table, number, prose, signed, to_csv
 from levelfield.report.write import write
 from levelfield.spec import Row
@@ -189,7 +190,7 @@ def _shown(data: TableData, row: Row) -> str:
 
 def _measured(answer: MeasuredCell) -> str:
     """Shows a value with Wilson's 95 % interval over samples, which is not empty where none or all are right."""
-    value, samples = answer.row.get("value"), answer.row.get("n")
+    value, samples = answer.row.get("value"), independent(answer.row)
     if value is None or not samples:
         return number(value)
     low, high = (100 * limit for limit in wilson(value / 100, samples))

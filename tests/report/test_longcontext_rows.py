@@ -19,8 +19,12 @@ from levelfield.report import longcontext
 from levelfield.report.longcontext import Part
 from levelfield.report.plain_lists import ListLine, PlainIndex, section
 from levelfield.spec import Row
+from levelfield.spec.gap import Gap, Share
 
-SHARES = {"length=4096": ((0.9, 12), (0.65, 8)), "length=1024": ((0.5, 10), (0.75, 10))}
+SHARES = {
+    "length=4096": Gap(Share(0.9, 12, 12), Share(0.65, 8, 8)),
+    "length=1024": Gap(Share(0.5, 10, 10), Share(0.75, 10, 10)),
+}
 
 
 def asked(seed: int) -> tuple[list[Row], list[Row]]:
@@ -38,8 +42,8 @@ def asked(seed: int) -> tuple[list[Row], list[Row]]:
 
 
 def gap(row: Row) -> float:
-    (outer, _), (inner, _) = SHARES[row.get("at", "")]
-    return 100 * (outer - inner)
+    found = SHARES[row.get("at", "")]
+    return 100 * (found.outer.mean - found.inner.mean)
 
 
 @pytest.fixture(scope="module")
