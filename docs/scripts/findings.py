@@ -200,7 +200,8 @@ def _evidence(found: Answer) -> str:
     capped_runs = {row.get("run") for row in rows if row.get("metric") == AT_CAP and row.get("value", 0.0) > 0}
     patient = {row.get("run") for row in rows if row.get("metric") == AT_CAP}
     of = f"{runs}" if len(patient) == runs else f"the {len(patient)} with patience"
-    stopped = f" {len(capped_runs)} of {of} were still improving at their cap of steps." if patient else ""
+    verb, whose = ("was", "its") if len(capped_runs) == 1 else ("were", "their")
+    stopped = f" {len(capped_runs)} of {of} {verb} still improving at {whose} cap of steps." if patient else ""
     return (
         f"{runs} of {len(found.planned)} planned runs{tuning.trials(found)}; {found.hours:.1f} core-hours; {failed} "
         f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)} Rows and ledger: "

@@ -39,7 +39,7 @@ INTRODUCTION = """\
 # Findings
 
 What three papers claim about long-sequence models, what our runs answer, and how strong the evidence is. The models are
-small, at most about a hundred thousand parameters, and train on sequences of at most 256 steps, but for the longer ones
+small, at most some 120,000 parameters, and train on sequences of at most 256 steps, but for the longer ones
 of certified ranges. So nothing here speaks for models of the printed sizes, which need GPUs. Each section ends with
 what would change our mind, and the command to find out. *Yes* and *no* are shown beyond noise, *open* is neither.
 

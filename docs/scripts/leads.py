@@ -21,6 +21,7 @@ from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._miralles2025_small import SHORT
+from levelfield.studies.amos2025_arms import MEGA
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 from levelfield.studies.state_tracking import FAILED_AT, HELD_AT, unasked
@@ -162,14 +163,14 @@ def starts(found: Answer) -> Iterator[str]:
     )
     yield (
         "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and a random "
-        f"start redraws the parameters of the mixers alone. Sizes differ: {_sizes(found)} parameters."
+        f"start redraws the parameters of the mixers alone. Sizes differ: {_sizes(found, SSM, 'dlr')} parameters."
     )
 
 
-def _sizes(found: Answer) -> str:
-    """Returns "S4 has 68,234 and DLR 84,362", of models that have started as designed."""
+def _sizes(found: Answer, *models: str) -> str:
+    """Returns "S4 has 68,234 and DLR 84,362", of those of the models that have been run."""
     size = {row.get("model", ""): found.results.ledgers.get(row.get("run", ""), {}) for row in found.results.rows}
-    told = [f"{words.named(model)} has {size[model]['parameters']:,.0f}" for model in (SSM, "dlr") if size.get(model)]
+    told = [f"{words.named(model)} has {size[model]['parameters']:,.0f}" for model in models if size.get(model)]
     return words.listed(told)
 
 
@@ -189,6 +190,10 @@ def arms(found: Answer) -> Iterator[str]:
         "- **What reading forward means.** A causal model predicts the gray value of the next pixel from those before "
         "it. The class is read from the mean over all steps, as for the others. The runs of the Transformer and of S4 "
         "that read both ways are three seeds of section 1."
+    )
+    yield (
+        "- **Sizes differ.** Models have one width and depth, so that those of some architectures are larger: "
+        f"{_sizes(found, TRANSFORMER, SSM, MEGA)} parameters."
     )
 
 
