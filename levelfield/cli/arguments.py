@@ -34,6 +34,8 @@ from levelfield.spec.numerics import Precision
 
 T = TypeVar("T", int, float)
 MOST = 1_000_000_000
+MOST_AT_ONCE = 1_000  # questions, each of which is a thread and a connection
+LONGEST_S = 1_000_000  # that a socket can be told to wait on any system
 MOST_THREADS = 1_024  # of a process; torch ends with a segmentation fault where they are very many
 NO_HINT = arg(help_behavior_hint="")
 
@@ -170,6 +172,8 @@ Page = Annotated[Path, _one("PAGE.html", Path)]
 File = Annotated[Path | None, _one("PATH", Path), NO_HINT]
 Number = Annotated[int, _one("N", whole)]
 Positive = Annotated[int, _one("N", partial(whole, least=1))]
+AtOnce = Annotated[int, _one("N", partial(whole, least=1, most=MOST_AT_ONCE))]
+Seconds = Annotated[int, _one("N", partial(whole, least=1, most=LONGEST_S))]
 Length = Annotated[int, _one("N", tokens)]
 Trials = Annotated[int, _one("N", whole), NO_HINT]
 Count = Annotated[int | None, _one("N", whole), NO_HINT]

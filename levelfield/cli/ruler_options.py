@@ -15,6 +15,7 @@ from tyro.conf import Positional, arg
 
 from levelfield.cli.arguments import (
     NO_HINT,
+    AtOnce,
     Count,
     Decimal,
     Device,
@@ -26,6 +27,7 @@ from levelfield.cli.arguments import (
     Number,
     Positive,
     PositiveIfAny,
+    Seconds,
     Switch,
     Text,
     ThreadsIfAny,
@@ -133,9 +135,9 @@ class ServedOptions:
     thinking: Annotated[Number, arg(help_behavior_hint="")] = 0
     budget_field: Annotated[Literal["max_tokens", "max_completion_tokens"], NO_HINT] = "max_tokens"
     more: Text = ""
-    at_once: Positive = 8
+    at_once: AtOnce = 8
     tries: Positive = 8
-    timeout: Positive = 600
+    timeout: Seconds = 600
     key_env: Text = "OPENAI_API_KEY"
     prices: Names = ()
     limit: Dollars = 5.0

@@ -19,8 +19,6 @@ from levelfield.longcontext.served.way import WRITTEN, Way
 from levelfield.presets.options import names
 from levelfield.spec import UserError
 
-MOST_AT_ONCE = 1_000  # each is a thread and a connection
-LONGEST_S = 1_000_000  # that a socket can be told to wait on any system
 OURS = {
     "model": "name the model by --model",
     "prompt": "levelfield writes the prompts, and --ask and --template say how",
@@ -101,14 +99,6 @@ def prices_of(options: ServedOptions) -> Prices | None:
 def client_of(address: Address, options: ServedOptions) -> Client:
     """Makes the client. Raises UserError where a key would go out unencrypted without being asked to."""
     key = key_of(address, options)
-    limits = (
-        ("tries", options.tries, MOST),
-        ("timeout", options.timeout, LONGEST_S),
-        ("at-once", options.at_once, MOST_AT_ONCE),
-    )
-    for name, value, most in limits:
-        if value > most:
-            raise UserError(f"--{name} is {value}: give {most} at most.")
     patience = Patience(tries=options.tries, timeout=float(options.timeout))
     return Client(address, key, patience, options.at_once)
 
