@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from counted import Referee
 from torch import Generator, Tensor
 
 from levelfield.ops.linear_attention import chunks
@@ -81,3 +82,17 @@ def test_nothing_forgotten_is_a_decay_of_one() -> None:
         expected = attend_features_causal(q, k, v, v.new_zeros(v.shape[:-1]), before, EPS)
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("keys", [4, 16, 32, 64, 128])
+def test_the_length_of_chunks_suits_the_keys(keys: int):
+    """They take few more operations than the shortest chunks, each of which costs a call."""
+    leaves = _inputs(256, batch=1, heads=1, keys=keys, values=keys)
+
+    def operations(chunk: int | None) -> int:
+        rows = [each.clone().requires_grad_() for each in leaves]
+        with Referee() as referee:
+            attend_by_sums(*rows, eps=EPS, chunk=chunk)[0].sum().backward()
+        return referee.total
+
+    assert operations(None) < 1.7 * operations(8)

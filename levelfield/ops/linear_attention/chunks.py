@@ -39,6 +39,18 @@ class ChunkSpan(NamedTuple):
         return slice(self.first, self.first + self.chunks + 1)
 
 
+def suited_chunk(keys: int, device: torch.device) -> int:
+    """The steps of a chunk that suit heads of so many key channels.
+
+    Per head and step, the pairs of a chunk take as many numbers as it has steps, and the state as many as keys, so
+    chunks suit that are no longer than there are keys (docs/speed-chunks.md, on a CPU). Other devices take long ones,
+    as few large products are.
+    """
+    if device.type != "cpu" or keys > 64:
+        return 64
+    return 16 if keys <= 16 else 32
+
+
 def chunk_spans(
     shape: tuple[int, int],
     chunk: int,

@@ -20,11 +20,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from levelfield.ops.linear_attention.chunks import suited_chunk
 from levelfield.ops.linear_attention.decay_per_head import attend_by_head
 from levelfield.ops.linear_attention.decay_per_key import attend_by_key
 from levelfield.ops.vendor.dispatch import try_kernel
-
-CHUNK = 64
 
 
 def decayed_attention(
@@ -54,9 +53,7 @@ def decayed_attention(
     q, k, v, log_decay = (x.to(wide).transpose(1, 2) for x in (q, k, v, log_decay))
     if state is None:
         state = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3])
-    if chunk is None:
-        # Per head and step, the pairs of a chunk take as many numbers as it has steps, and the state as many as K.
-        chunk = CHUNK // 2 if q.device.type == "cpu" and q.shape[3] <= CHUNK // 2 else CHUNK
+    chunk = suited_chunk(q.shape[3], q.device) if chunk is None else chunk
     with torch.autocast(q.device.type, enabled=False):
         if log_decay.dim() == 3:
             y, state = attend_by_head(q, k, v, log_decay, state=state.to(wide), chunk=chunk)

@@ -27,10 +27,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW, decay_factor, forgets_all
-from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_spans, from_chunks, to_chunks
+from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_spans, from_chunks, suited_chunk, to_chunks
 from levelfield.ops.vendor.dispatch import try_kernel
-
-CHUNK = 64
 
 
 class _Inputs(NamedTuple):
@@ -56,13 +54,14 @@ def delta_rule(
     beta: Tensor,
     log_decay: Tensor | None = None,
     state: Tensor | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(B, H, T, V) and the state after the last step, (B, H, K, V), in float32 or wider.
 
     q, k: (B, H, T, K); v: (B, H, T, V); beta: (B, H, T); log_decay: (B, H, T), finite and none above 0, or None for no
-    decay; state: (B, H, K, V), or None for zeros. The recurrence is stable where beta |k|^2 is at most 2. Equal to
-    `naive_delta_rule`. It is fastest where the arguments lie as (B, T, H, X) in memory, as the result does.
+    decay; state: (B, H, K, V), or None for zeros. chunk: steps of a chunk, or None for what suits the sizes. The
+    recurrence is stable where beta |k|^2 is at most 2. Equal to `naive_delta_rule`. It is fastest where the arguments
+    lie as (B, T, H, X) in memory, as the result does.
     """
     given = try_kernel("delta_rule", naive_delta_rule, (q, k, v, beta, log_decay, state))
     if given is not None:
@@ -71,6 +70,7 @@ def delta_rule(
     q, k, v, beta = (x.to(wide).transpose(1, 2) for x in (q, k, v, beta))
     log_decay = None if log_decay is None else log_decay.to(wide).transpose(1, 2)
     state = v.new_zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state.to(wide)
+    chunk = suited_chunk(q.shape[3], q.device) if chunk is None else chunk
     with torch.autocast(q.device.type, enabled=False):
         inputs = _Inputs(q, k, v, beta, log_decay)
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, state)):

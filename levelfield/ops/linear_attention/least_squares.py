@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.linear_attention.chunks import suited_chunk
 from levelfield.ops.linear_attention.decay_per_head import attend_by_head
-from levelfield.ops.linear_attention.decayed import CHUNK, decayed_attention
+from levelfield.ops.linear_attention.decayed import decayed_attention
 
 ROUNDS = 30
 
@@ -63,7 +64,7 @@ class _System(NamedTuple):
         Never by the kernel of another package: those round factors to ten bits, and no solution is better than that.
         """
         rows = (part.transpose(1, 2) for part in (x, self.k, self.written, self.log_decay))
-        seen, gram = attend_by_head(*rows, state=self.gram, chunk=CHUNK)
+        seen, gram = attend_by_head(*rows, state=self.gram, chunk=suited_chunk(x.shape[3], x.device))
         return seen.transpose(1, 2) + self.ridge * x, gram
 
 

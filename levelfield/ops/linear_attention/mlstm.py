@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from levelfield.ops.linear_attention.decayed import CHUNK, decayed_attention
+from levelfield.ops.linear_attention.decayed import decayed_attention
 
 LEAST = 1e-6  # smallest divisor relative to the largest weight; the authors' code adds as much to the divisor
 
@@ -38,13 +38,13 @@ def mlstm(
     log_input: Tensor,
     log_forget: Tensor,
     state: State | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, State]:
     """(B, H, T, V) in float32 or wider, and the state after the last step.
 
     q, k: (B, H, T, K); v: (B, H, T, V); log_input, log_forget: (B, H, T), finite, of any sign. Equal to `naive_mlstm`
-    where |q . n| is not below a millionth of the largest weight. It is fastest where the arguments lie as (B, T, H, X)
-    in memory.
+    where |q . n| is not below a millionth of the largest weight. chunk: as of `decayed_attention`. It is fastest where
+    the arguments lie as (B, T, H, X) in memory.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k, v, log_input, log_forget = (x.to(wide) for x in (q, k, v, log_input, log_forget))

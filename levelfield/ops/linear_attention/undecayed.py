@@ -17,9 +17,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_count, chunk_spans, from_chunks, to_chunks
-
-CHUNK = 64
+from levelfield.ops.linear_attention.chunks import (
+    ChunkSpan,
+    chunk_count,
+    chunk_spans,
+    from_chunks,
+    suited_chunk,
+    to_chunks,
+)
 
 
 class _Inputs(NamedTuple):
@@ -34,13 +39,14 @@ class _Sums(NamedTuple):
 
 
 def attend_by_sums(
-    q: Tensor, k: Tensor, v: Tensor, memory: Tensor, total: Tensor, eps: float, chunk: int = CHUNK
+    q: Tensor, k: Tensor, v: Tensor, memory: Tensor, total: Tensor, eps: float, chunk: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The results y, (B, T, H, V), and S and z after the last step. All are of one type, float32 or wider.
 
     q, k: (B, T, H, K), none negative; v: (B, T, H, V); memory: S before the first step, (B, H, K, V); total: z before
-    the first step, (B, H, K, 1).
+    the first step, (B, H, K, 1). chunk: steps of a chunk, or None for what suits the sizes.
     """
+    chunk = suited_chunk(q.shape[3], q.device) if chunk is None else chunk
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, memory, total)):
         return _Undecayed.apply(q, k, v, memory, total, eps, chunk)  # pyright: ignore[reportReturnType]
     return _forward(_Inputs(q, k, v), _Sums(memory, total), eps, chunk, keep=False)[0]
