@@ -33,6 +33,7 @@ from levelfield.engine.placement import Placement
 from levelfield.spec import UserError
 
 KILLED = "SIGKILL"  # a name, as Windows has no such signal
+LAST = 4000  # bytes of what a worker printed that are read when it has died
 
 
 def cores() -> int:
@@ -87,8 +88,8 @@ class _Worker:
             self.process.stdin.flush()
 
     def last_words(self) -> str:
-        self.complaints.seek(0)
-        return self.complaints.read().decode(errors="replace")[-4000:].strip()
+        self.complaints.seek(max(0, self.complaints.seek(0, os.SEEK_END) - LAST))  # a worker may have printed gigabytes
+        return self.complaints.read().decode(errors="replace").strip()
 
     def stop(self) -> None:
         for end, patience in (("SIGTERM", 2.0), (KILLED, 5.0)):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from levelfield.files import read_json, read_rows, with_suffix
+from levelfield.files import with_suffix
 from levelfield.runs import store
 from levelfield.spec import EFFORTS, UNTUNED, Effort, Recipe, Run, Search, Study, UserError
 
@@ -135,24 +135,27 @@ def trial_records(study: Study, effort: Effort, out: Path) -> list[dict[str, Any
             record = {"arm": first, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
             record |= {"lr": trial.lr, "weight_decay": trial.weight_decay, "chosen": number == best}
             record |= {"validation": found} if found > float("-inf") else {}
-            where = store.directory(out / FOLDER, run)
-            row, ledger = _row(where), read_json(where / store.LEDGER)
+            row, ledger = _measured(run, out)
             record |= {key: row[key] for key in ("metric", "unit")}
             records.append(record | {"flops": ledger["flops"], "wall_s": ledger["wall_s"]})
     return records
 
 
 def score(run: Run, out: Path) -> float | None:
-    """Returns a trial's validation score: None where it is not complete, minus infinity where it diverged."""
-    where = store.directory(out / FOLDER, run)
-    if not store.complete(where):
+    """Returns a trial's validation score: None where it is not complete, minus infinity where it diverged.
+
+    Raises UserError where one of its files is damaged, for another recipe might be the best then.
+    """
+    if not store.complete(store.directory(out / FOLDER, run)):
         return None
-    row = _row(where)
-    return float("-inf") if row["status"] == "diverged" else row.get("value", float("-inf"))
+    row, _ = _measured(run, out)
+    return float("-inf") if row.get("status") == "diverged" else row.get("value", float("-inf"))
 
 
-def _row(where: Path) -> Any:
-    return read_rows(where / store.ROWS)[0]
+def _measured(run: Run, out: Path) -> tuple[Any, Any]:
+    """Returns the one row of a complete trial, and its ledger. Raises UserError as `score` does."""
+    found = store.measured(store.directory(out / FOLDER, run), len(run.protocol.phases))
+    return found.rows[0], found.ledger
 
 
 def _best(scores: list[float]) -> int:

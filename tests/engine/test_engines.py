@@ -27,7 +27,7 @@ from stages import Heard, Stage
 from levelfield.engine.driver import Event, Outcome, check_folder
 from levelfield.engine.find import Source
 from levelfield.engine.jobs import Order
-from levelfield.engine.local import Local, cause
+from levelfield.engine.local import LAST, Local, _Worker, cause
 from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
 from levelfield.files import locked
@@ -299,6 +299,20 @@ def test_causes_are_words() -> None:
     assert "SIGSEGV" in cause(-11)
     assert cause(-40) == "was killed (signal 40)", "one of those without a name"
     assert "3" in cause(3)
+
+
+def test_of_what_a_worker_printed_the_end_alone_is_read() -> None:
+    read = list[int]()
+
+    class Printed(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            read.append(len(found := super().read(size)))
+            return found
+
+    worker = _Worker(Mock(), "cpu", Printed("größer\n".encode() * 1_000_000 + b"the reason\n"))
+    words = worker.last_words()
+    assert words.endswith("größer\nthe reason") and sum(read) == LAST
+    assert _Worker(Mock(), "cpu", Printed(b"short\n")).last_words() == "short"
 
 
 def test_a_device_without_memory_is_none() -> None:

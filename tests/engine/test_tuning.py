@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toys
 
+from levelfield import __version__
 from levelfield.cli.app import main
 from levelfield.engine import member, tuning
 from levelfield.engine.find import Source, choose, find_run, load_study
@@ -47,9 +48,10 @@ def written(study: Study, out: Path, scores: Sequence[float | None]) -> list[Run
     for run, score in zip(runs, [*scores] * (len(runs) // len(scores)), strict=True):
         where = store.directory(out / tuning.FOLDER, run)
         row = {"status": "diverged"} if score is None else {"status": "ok", "value": score}
-        write_rows(where / "rows.jsonl", [row | {"metric": "accuracy", "unit": "fraction"}])
-        write_json(where / "ledger.json", {"flops": 3.0, "wall_s": 2.0})
-        write_json(where / store.DONE, {})
+        row |= {"run": run.id, "split": "val", "metric": "accuracy", "unit": "fraction"}
+        write_rows(where / "rows.jsonl", [row])
+        write_json(where / "ledger.json", {"flops": 3.0, "wall_s": 2.0, "phases": [{}] * len(run.protocol.phases)})
+        store.conclude(where, __version__)
     return runs
 
 
@@ -175,6 +177,32 @@ def test_half_a_search_settles_nothing(folder: Path) -> None:
     (store.directory(folder / tuning.FOLDER, runs[1]) / store.DONE).unlink()
     with pytest.raises(UserError, match="3 of 4 trials"):
         tuning.with_best_recipes(study, folder).runs("smoke")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("rows.jsonl", lambda path: path.write_bytes(b"")),
+        ("rows.jsonl", lambda path: path.write_bytes(b"{}\n")),
+        ("rows.jsonl", lambda path: path.write_bytes(path.read_bytes().replace(b"0.25", b"0.95"))),
+        ("rows.jsonl", lambda path: path.unlink()),
+        ("ledger.json", lambda path: path.write_bytes(b"{}\n")),
+        ("done.json", lambda path: path.write_bytes(b"")),
+    ],
+)
+def test_a_damaged_trial_chooses_no_recipe_and_is_one_sentence(
+    folder: Path, name: str, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, out = toy_study(), folder / "runs"
+    runs = written(study, out, [0.5, 0.25, 0.75, 0.5])
+    where = store.directory(out / tuning.FOLDER, runs[1])
+    damage(where / name)
+    for read in (tuning.with_best_recipes(study, out).runs, lambda effort: tuning.trial_records(study, effort, out)):
+        with pytest.raises(UserError, match=f"{name} .*remove {where} and run again"):
+            read("smoke")
+    assert command("plan", "toys.py", "--effort", "smoke", "--trials", "4") == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1 and f"remove {Path('runs', tuning.FOLDER, runs[1].id)} and run again." in shown
 
 
 def test_the_seed_of_trials_is_nobody_elses(folder: Path) -> None:
