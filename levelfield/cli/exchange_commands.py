@@ -87,6 +87,11 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     files in one folder, and writes rows and report. Raises UserError."""
     if absent := [file for file in files if not os.path.exists(file)]:
         raise UserError(f"There is no file or folder {absent[0]}: name what an evaluator or `levelfield export` wrote.")
+    for path in (path for path in map(Path, files) if path.is_file()):
+        if share.is_packed(path.parent):
+            raise UserError(f"{path} is a part of an exported run: name its folder, {path.parent}.")
+        if path.suffix not in imported.SUFFIXES:
+            raise UserError(f"{path} is neither an exported run nor has it answers of {imported.EXAMPLES}: name these.")
     given = {path: imported.files_in(path) if path.is_dir() else [path] for path in map(Path, files)}
     if given and not any(given.values()):
         import_runs(list(given), output.runs_dir, say)

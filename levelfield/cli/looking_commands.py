@@ -115,7 +115,10 @@ def probe(
         )
     execute(found, where, data, device, [named])
     path = store.probe_file(where, named)
-    for row in read_rows(path):
+    rows = read_rows(path)
+    if not rows:
+        say(f"The probe {named.name} has no number of this run.")
+    for row in rows:
         say(f"  {row.get('at', ''):<28} {row.get('metric', ''):<16} {row.get('value', float('nan')):.4g}")
     say(f"Wrote {path}")
 

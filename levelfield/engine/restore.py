@@ -30,8 +30,8 @@ from levelfield.user.mixer import UserMixer, user_mixer
 class Unknown(LookupError):
     """The error for a class that is neither of levelfield nor of a plug-in.
 
-    place: FILE.py:Name or package.module:Name that the description says it is of, "" where it says none. passed: the
-    name of a class or function that was passed from Python, else "".
+    place: FILE.py:Name or package.module:Name that the description says it is of, "" where it says none. name: of the
+    class or function. passed: the name, where it was passed from Python, else "".
     """
 
     def __init__(self, described: Mapping[str, Any]) -> None:
@@ -39,6 +39,7 @@ class Unknown(LookupError):
         path, name = described.get("path"), described.get("name")
         text = isinstance(path, str) and isinstance(name, str)
         self.place = f"{path}:{name}" if path and text else ""
+        self.name = str(name)
         self.passed = str(name) if text and not path else ""
 
     def sentence(self, run_id: str) -> str:
@@ -95,8 +96,23 @@ def restored(
     if not isinstance(run, Run):
         raise UserError(f"{path} describes no run: remove {path.parent} and run its study again.")
     if run.id != run_id:
-        raise UserError(f"{gone}, and would be {run.id} today.")
+        raise UserError(_of_another(described, run, run_id) or f"{gone}, and would be {run.id} today.")
     return run
+
+
+def _of_another(described: Any, run: Run, run_id: str) -> str:
+    """Returns a sentence where a run is made of another class or function of its user's than it was made again with
+    now, else "". What was named by its place has another id than the same class passed from Python."""
+    was, now = (
+        [Unknown(each) for each in model["mixers"] if each["kind"] == UserMixer.__name__]
+        for model in (described["model"], describe(run)["model"])
+    )
+    for there, here in zip(was, now, strict=True):
+        if (there.name, there.passed) != (here.name, here.passed):
+            given = f"{here.passed}, passed from Python" if here.passed else here.place
+            right = f"pass {there.passed} itself, from Python" if there.passed else f"give '{there.place}'"
+            return f"{run_id} is made of {there.passed or there.place} and not of {given}: {right}."
+    return ""
 
 
 def _class_of(described: Mapping[str, Any], own: tuple[type, ...]) -> type:

@@ -54,6 +54,8 @@ WRONG = {".parquet": "no file of lighteval's details"} | dict.fromkeys(INSPECT, 
 OFFICIAL_SEED = 42
 UNKNOWN = -1
 """What RULER writes in place of a prompt's length where its data have none."""
+SUFFIXES = (".jsonl", ".parquet", ".gz", *INSPECT)
+"""Of files of answers, compressed ones among them, which are told so."""
 IN_FOLDERS = ("samples_*.jsonl", "pred/*.jsonl", "details_*.parquet", "*.eval")
 EXAMPLES = (
     "RULER (4096/pred/vt.jsonl), lm-eval (samples_TASK_DATE.jsonl), lighteval (details_TASK_DATE.parquet) or Inspect "

@@ -42,6 +42,8 @@ class Depths(Probe):
 
         Raises UserError where the task does not say how deep its answers lie.
         """
+        if "depth" not in load(run.task)["test"].slices:
+            raise UserError(f"Task {run.task.name} has no slice 'depth': this probe is for needles in haystacks.")
         for factor in self.factors:
             length = round(factor * run.task.max_length)
             if run.model.max_length is not None and length > run.model.max_length:
@@ -49,8 +51,6 @@ class Depths(Probe):
             task = run.task.at_length(length, self.examples)
             test = load(task)["test"]
             columns = {name: test.slices[name] for name in SLICES if name in test.slices}
-            if "depth" not in columns:
-                raise UserError(f"Task {task.name} has no slice 'depth': this probe is for needles in haystacks.")
             scores = label_scores(net, task, test, batch=max(1, int(self.batch / max(1, factor))))
             for place, here in _places(columns):
                 at = ",".join((f"length={length}", *place))

@@ -37,16 +37,21 @@ class Slices(Probe):
         Slices without examples are absent. Rows of rules have the protocol "none".
         """
         splits = load(run.task)
-        test, rules = splits["test"], run.task.hits(splits["train"], splits["test"])
+        test = splits["test"]
         scores = label_scores(net, run.task, test)
+        rules = {
+            rule: SplitScores(right.astype(float), np.ones(len(test)), np.ones(len(test), bool), scores.groups)
+            for rule, right in run.task.hits(splits["train"], test).items()
+        }
         labelled = self.by_label and isinstance(run.task.output, Label)
         for name, column in test.slices.items():
             for value in np.unique(column):
                 here = column == value
+                if not here.any():  # NaN, which equals nothing
+                    continue
                 yield score_row(run.task, scores.part(here), f"{name}={value}")
-                for rule, right in rules.items():
-                    hit = SplitScores(right[here].astype(float), np.ones(here.sum()), np.ones(here.sum(), bool))
-                    yield score_row(run.task, hit, f"{name}={value}") | Row(model=rule, protocol="none")
+                for rule, hit in rules.items():
+                    yield score_row(run.task, hit.part(here), f"{name}={value}") | Row(model=rule, protocol="none")
                 for label in np.unique(test.y[here]) if labelled else ():
                     crossed = scores.part(here & (test.y == label))
                     yield score_row(run.task, crossed, f"{name}={value},label={label}")

@@ -233,8 +233,9 @@ def test_a_probe_adds_rows_to_a_finished_run(finished: Path, capsys: pytest.Capt
     places = ["--runs-dir", str(finished / "runs"), "--data", str(finished / "data")]
     assert "--study" in refused(capsys, "probe", "locality", run.name, *places)
     main(["probe", "locality", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
-    (rows,) = run.glob("probe-locality-*.jsonl")
-    assert str(rows) in capsys.readouterr().out
+    main(["probe", "kernels", run.name, "--study", str(finished / "toys.py"), "--device", "cpu", *places])
+    (rows,), said = run.glob("probe-locality-*.jsonl"), capsys.readouterr().out
+    assert str(rows) in said and said.count("The probe kernels has no number of this run.") == 1
     studys = rows.rename(run / "probe-locality-5e77ed.jsonl")
     said = refused(capsys, "probe", "locality", run.name, "--study", str(finished / "toys.py"), *places)
     assert "rows of the probe locality with other settings" in said and studys.exists()

@@ -131,6 +131,25 @@ def test_a_class_of_a_package_or_from_python_is_named(tmp_path: Path, monkeypatc
     assert levelfield.load("other", Passed).blocks
 
 
+def test_another_class_is_called_another_and_not_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.py").write_text(f"{MINE.replace('helper', 'plainer')}\nclass Other(Mine):\n    pass\n")
+    Path("plainer.py").write_text(HELPER)
+    made, where = trained(by_name.mixer("plain.py:Mine"), tmp_path / "runs")
+    for given, called in (("plain.py:Other", "plain.py:Other"), (Passed, "Passed, passed from Python")):
+        with pytest.raises(UserError) as sent:
+            levelfield.load(where, given)
+        assert str(sent.value) == f"{made.id} is made of plain.py:Mine and not of {called}: give 'plain.py:Mine'."
+    Path("plainer.py").write_text(HELPER.replace("width, width", "width, width, bias=False"))
+    with pytest.raises(UserError, match="has changed since, and would be"):
+        levelfield.load(where, "plain.py:Mine")
+    made, where = trained(user_mixer(Passed), tmp_path / "runs")
+    with pytest.raises(UserError) as sent:
+        levelfield.load(where, "plain.py:Mine")
+    said = "is made of Passed and not of plain.py:Mine: pass Passed itself, from Python."
+    assert str(sent.value) == f"{made.id} {said}"
+
+
 def test_what_is_no_whole_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no folder of a run"):
         levelfield.load(tmp_path)

@@ -161,6 +161,10 @@ def test_a_folder_with_nothing_to_read_is_told_what_is_read(
     assert "`levelfield export RUN_ID`" in shown and all(kind in shown for kind in kinds)
     shown = refused(capsys, "import", "off", "empty", "--model", "m")
     assert "empty has no answers of RULER" in shown and not Path("runs").exists()
+    Path("layers.py").write_text("import torch\n")
+    for words in (["layers.py"], ["layers.py", "--model", "m"]):
+        shown = refused(capsys, "import", *words)
+        assert "layers.py is neither an exported run nor has it answers of RULER" in shown and "damaged" not in shown
 
 
 def test_the_answers_of_two_models_in_one_folder_are_refused(tmp_path: Path) -> None:

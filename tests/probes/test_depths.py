@@ -93,6 +93,8 @@ def test_only_needles_have_depths() -> None:
     run = a_run(task)
     with pytest.raises(UserError, match="no slice 'depth'"):
         list(Depths((1,), examples=4).measure(Within(run, 3), run, load))
+    with pytest.raises(UserError, match="no slice 'depth'"):
+        list(Depths().measure(Within(run, 3), run, load))  # whose 900 examples the task does not have
 
 
 def test_a_heat_map_holds_the_median_of_seeds_and_nothing_else() -> None:

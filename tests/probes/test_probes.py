@@ -26,7 +26,19 @@ from levelfield.probes._lags import doublings
 from levelfield.probes.effective_context import feature_gradients
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.report.cells import shown
-from levelfield.spec import Block, Examples, MixerConfig, Model, Row, Run, SplitName, Task, UserError
+from levelfield.spec import (
+    Block,
+    Examples,
+    MixerConfig,
+    Model,
+    Progress,
+    Row,
+    Run,
+    SplitName,
+    Task,
+    UserError,
+    no_progress,
+)
 from levelfield.tasks.corpus import Corpus
 from levelfield.tasks.listops import ListOps
 
@@ -133,6 +145,45 @@ def test_rules_are_scored_in_the_same_slices_as_the_model():
         assert row.get("n") == len(asked)
     assert {model for model, _ in rules} == {"greedy_root", "label_prior"}
     assert not [r for r in rules.values() if "label=" in r.get("at", "")]
+
+
+@dataclass(frozen=True)
+class Grouped(FirstSymbol):
+    """Five examples in a row are of one group, of one label and of one half; a third of them have no place."""
+
+    @property
+    def test_groups(self) -> np.ndarray:
+        return np.arange(self.held_out) // 5
+
+    def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
+        made, count = dict(super().build(sources)), np.arange(self.held_out)
+        place = np.where(count % 3 == 0, np.nan, 1.0)
+        y, slices = made["test"].y[count // 5 * 5], {"half": count // 5 % 2, "place": place}
+        made["test"] = dataclasses.replace(made["test"], y=y, slices=slices)
+        return made
+
+
+def test_a_rule_is_as_uncertain_in_a_slice_as_its_groups_make_it():
+    """Against the sandwich estimator over groups, written out."""
+    task = Grouped(length=40, classes=8, held_out=60)
+    found = measure("slices", MODEL, oracle(), task)
+    rows = {row.get("at"): row for row in found if row.get("model") == "label_prior"}
+    splits = task.build(None)
+    right = (splits["test"].y == np.bincount(splits["train"].y).argmax()).astype(float)
+    for half in (0, 1):
+        groups = right.reshape(12, 5)[half::2]
+        apart = (groups - groups.mean()).sum(1)
+        expected = np.sqrt(len(groups) / (len(groups) - 1) * np.sum(apart**2)) / groups.size
+        row = rows[f"half={half}"]
+        assert row.get("value") == pytest.approx(groups.mean()) and row.get("n") == groups.size
+        assert row.get("stderr") == pytest.approx(expected)
+
+
+def test_examples_without_a_value_are_in_no_slice():
+    rows = measure("slices", MODEL, oracle(), Grouped(length=40, classes=8, held_out=60))
+    places = [row.get("n") for row in rows if row.get("at") == "place=1.0"]
+    assert places == [40, 40]
+    assert not [row for row in rows if "nan" in row.get("at", "") or row.get("status") != "ok"]
 
 
 def test_extrapolation_keeps_the_score_of_a_rule_that_does_not_care():

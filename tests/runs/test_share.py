@@ -90,6 +90,8 @@ def test_a_run_is_named_by_its_path_too(
     for words, sentence in {
         ("import", "exported"): f"exported is no exported run: name one in it, such as {folder}.",
         ("export", str(run), "--folder", str(folder / "load.py")): "load.py is a file",
+        ("import", str(folder / "load.py")): f"load.py is a part of an exported run: name its folder, {folder}.",
+        ("import", f"{folder}/levelfield-run.json", "--model", "m"): "is a part of an exported run",
         ("export", f"{run.parent}/nothing"): "There is no run 'nothing'",
     }.items():
         with pytest.raises(SystemExit) as stop:
