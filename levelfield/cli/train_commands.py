@@ -75,7 +75,8 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
         job.check_device(runs)
     engine = placements.engine(placement, job, runs)
     made(job.out, "--runs-dir")
-    made(job.data, "--data")
+    if job.unprepared(runs):
+        made(job.data, "--data")
     index = index_of(job, declared, study)
     tracked = track_command.alongside(track, store.index_file(job.out, study.name, job.effort), say)
     with tracked, run_screen.screen(Console()) as screen:

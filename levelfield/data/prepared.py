@@ -11,6 +11,7 @@ temporary name and renamed when complete, so what was killed half-way is never r
 from __future__ import annotations
 
 import json
+import os
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -150,7 +151,13 @@ def remembered(task: Task, root: Path) -> Path | None:
 def load(
     task: Task, root: Path, sources: Path | None = None, progress: Progress = no_progress
 ) -> dict[SplitName, Examples]:
-    """The three splits, memory-mapped; prepares them first where they are missing."""
+    """The three splits, memory-mapped; prepares them first where they are missing.
+
+    Where others keep `root` and it cannot be written to, what is missing is built and kept nowhere: a study's tasks are
+    there, but perhaps not the longer ones that its probes ask for.
+    """
+    if root.is_dir() and not os.access(root, os.W_OK) and not (folder(task, root) / MANIFEST).exists():
+        return dict(build(task, sources or remembered(task, root), progress))
     return read(prepare(task, root, sources, progress))
 
 

@@ -39,6 +39,7 @@ from levelfield.spec import UserError
 
 FOLDER = "jobs"  # in the folder of runs
 POLL_S = 1.0
+POLLED = 1000  # units whose folders are looked at in that time, for a shared disk may be slow
 IDLE_S = claims.DEADLINE_S + 30.0  # that a worker waits for runs of others, in case their owners are lost
 REFUSED = ".refused"  # beside the order: a line of each worker that cannot do it
 STARTS = 5  # of workers, one after another, without a run that ended meanwhile
@@ -94,6 +95,7 @@ class Pool:
     starts: int = 0
     started: int = 0  # workers, when some were started last
     polled: float = 0.0
+    at_work: Sequence[str] = ()  # units that a worker had claimed by then
 
     def open(self, order: Order) -> Sequence[str]:
         """Starts what is missing of the workers where some are at this order. Raises UserError where they go by other
@@ -136,19 +138,20 @@ class Pool:
     def heard(self, seconds: float) -> Sequence[Event]:
         """Returns what has ended by what lies in the folder of runs. Raises UserError where workers end at once."""
         time.sleep(seconds)
-        if time.monotonic() - self.polled < POLL_S:
+        if time.monotonic() - self.polled < POLL_S * max(1.0, len(self.units) / POLLED):
             return ()
-        self.polled = time.monotonic()
         alive = self.cluster.alive()  # before a look at what they have done
         ended = [event for unit in sorted(self.units) if (event := self._ended(unit))]
         self.units.difference_update(event.unit for event in ended)
+        self.at_work = [unit for unit in sorted(self.units) if (self.order.where(unit) / claims.FOLDER).exists()]
+        self.polled = time.monotonic()
         self.starts = 0 if ended else self.starts
         if self.units and not alive:
             self._start()
         return ended
 
     def running(self) -> Sequence[str]:
-        return [unit for unit in sorted(self.units) if (self.order.where(unit) / claims.FOLDER).exists()]
+        return self.at_work
 
     def cancel(self) -> None:
         self.cluster.cancel()

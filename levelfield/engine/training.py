@@ -24,7 +24,7 @@ from levelfield.presets.options import Options
 from levelfield.runs import store
 from levelfield.runs.claims import Lease
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Effort, Numerics, Probe, Run, Study, UserError
+from levelfield.spec import Effort, Numerics, Probe, Run, Study, Task, UserError
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,16 @@ class Job:
     def absolute(self) -> Job:
         return replace(self, out=self.out.absolute(), data=self.data.absolute())
 
+    def unprepared(self, runs: Sequence[Run]) -> list[Task]:
+        """Returns the tasks of these runs whose arrays are not there."""
+        tasks = dict.fromkeys(task for run in runs for task in (run.task, *run.trained_on))
+        return [task for task in tasks if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists()]
+
     def prepare(self, units: Sequence[str]) -> None:
         """Prepares data, for their lock may not hold between machines."""
         _, runs = self.load()
-        mine = [run for run in runs if run.id in units]
-        for task in dict.fromkeys(task for run in mine for task in (run.task, *run.trained_on)):
-            if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists():
-                prepared.load(task, self.data)
+        for task in self.unprepared([run for run in runs if run.id in units]):
+            prepared.load(task, self.data)
 
     def loaded(self) -> Runs:
         import torch

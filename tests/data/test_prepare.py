@@ -27,6 +27,7 @@ from levelfield.spec import Archive, Task, UserError
 from levelfield.spec.interrupt import raise_interrupt
 from levelfield.tasks._listops import expressions
 from levelfield.tasks.image import Image
+from levelfield.tasks.recall import Recall
 
 
 @pytest.fixture
@@ -206,3 +207,17 @@ def test_ctrl_c_is_found_behind_every_call_of_c_that_it_passed_through() -> None
         chained(ValueError(), KeyboardInterrupt()),
     ):
         raise_interrupt(error)
+
+
+def test_in_a_folder_that_cannot_be_written_to_what_is_missing_is_built_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    task = Recall(train=8, val=4, test=4)
+    longer = task.at_length(2 * task.max_length, 4)
+    there, kept = prepared.load(task, tmp_path / "data"), prepared.load(longer, tmp_path / "other")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert prepared.load(task, tmp_path / "data")["train"].x.tobytes() == there["train"].x.tobytes()
+    found = prepared.load(longer, tmp_path / "data")
+    assert all(np.array_equal(found[split].x, kept[split].x) for split in found)
+    assert all(np.array_equal(found[split].y, kept[split].y) for split in found)
+    assert [each.name for each in (tmp_path / "data").glob("[!.]*")] == [prepared.folder(task, tmp_path).name]
