@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT, script
 
-from levelfield import published
+from levelfield import published, tasks
 
 PAGES = [
     ROOT / "README.md",
@@ -58,6 +58,15 @@ def _exists(name: str) -> bool:
 
 SYMBOL = re.compile(r"\[`([\w.]+)`\]\((\.\./levelfield/[\w./]+\.py)\)")
 LINKING = [ROOT / "docs" / name for name in ("architecture.md", "glossary.md")]
+
+
+def test_what_the_page_on_tasks_says_that_tasks_have_they_have() -> None:
+    """Such as `MQAR.bounded(w)`."""
+    classes = {type(task).__name__: type(task) for module in tasks.modules().values() for task in module.TASKS.values()}
+    named = re.findall(r"\b(\w+)\.(\w+)\b", (ROOT / "docs" / "tasks.md").read_text())
+    named = [(task, member) for task, member in named if task in classes]
+    assert len(named) > 5
+    assert [f"{task}.{member}" for task, member in named if member not in dir(classes[task])] == []
 
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda p: p.name)

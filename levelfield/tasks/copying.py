@@ -12,7 +12,7 @@ In selective copying (Gu & Dao 2023, section 3.1) lags differ. It is generated a
 (github.com/state-spaces/s4), with a marker at every step that is asked. The authors say that their own runs of it were
 never released, so the number of training sequences and what "length 4096" counts are assumed here.
 
-Both papers also score the blanks before the answer; here only the answer counts.
+Arjovsky et al. also score the blanks before the answer; here, as in the code of S4, only the answer counts.
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ Brackets of several kinds are nested up to some depth, so that a stack of that s
 contents. Hewitt et al. (2020) build recurrent networks that do; Yao et al. (2021) show that attention can, too. After
 an opening bracket the answer is that bracket, and where nothing is open there is none. Only steps that close a bracket
 inside another one are asked, and there every kind is equally likely.
+
+The walk is that of Hewitt et al. (github.com/john-hewitt/dyckkm-learning), but for words that end: there a word may end
+wherever nothing is open. Their models predict the next symbol at every step, and are scored by whether the right
+closing bracket gets more than 80 % of what all closing ones get.
 """
 
 from __future__ import annotations
@@ -92,7 +96,10 @@ class Dyck(StateTracking):
         return y
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering with the kind that was opened last, closed or not."""
+        """Scores the label prior, and answering with the kind that was opened last, closed or not.
+
+        Where a step closes a bracket, the last one that was opened is closed by then, so that this rule only guesses.
+        """
         x, y = test.x.reshape(-1, self.length), test.y.reshape(-1, self.length)
         latest = np.maximum.accumulate(np.where(x < self.kinds, np.arange(self.length), 0), axis=1)
         last = np.take_along_axis(x, latest, axis=1)

@@ -2,10 +2,10 @@
 
     cat the sat cat the cat mat cat ?                                -> cat
 
-No place of the text has the answer: it has to be counted. These are RULER's tests of aggregation, common and frequent
-words (Hsieh et al. 2024; huang2024, section 4), at the size of models that are trained here. A few rivals come nearly
-as often as the answer, in shares of the text that are the same at every length, so that a longer text is no harder in
-itself, and a part of it says less than the whole. Two layouts are mixed:
+No place of the text has the answer: it has to be counted. This is after RULER's tests of aggregation, which ask for the
+ten most common words or the three most frequent ones (Hsieh et al. 2024; huang2024, section 4), at the size of models
+that are trained here. A few rivals come nearly as often as the answer, in shares of the text that are the same at every
+length, so that a longer text is no harder in itself, and a part of it says less than the whole. Two layouts are mixed:
 
     spread      the answer's places are drawn from the whole text
     gathered    they are drawn from a third of it, which begins anywhere

@@ -4,7 +4,7 @@
     k3 v1  n7 n2  k0 v5  n9 n9  k3 [v1]             noisy recall: twos of other symbols come between the pairs
 
 Each sequence draws its own map from keys to values, so that nothing but an earlier pair of the same key tells the
-answer. It is the multi-query form of MAD (Poli et al. 2024), the first and the second of its tasks. `recall` asks once,
+answer. It is the multi-query form of MAD (Poli et al. 2024), the first and the third of its tasks. `recall` asks once,
 at the end. `mqar` writes all pairs first, and its keys and values never repeat.
 
 Two artefacts are the paper's. Noise comes in twos, so a key stands at even steps alone. The value behind a question is
@@ -55,7 +55,7 @@ class InContextRecall(StateTracking):
                 "InContextRecall needs at least one key and 2 values, and at most 65,535 symbols in all, not "
                 f"{self.keys:,}, {self.values:,} and {self.noise_symbols:,} of noise."
             )
-        if not 0 <= self.noise < 1 or (self.noise > 0) != (self.noise_symbols > 0):
+        if not 0 <= self.noise < 1 or self.noise_symbols < 0 or (self.noise > 0) != (self.noise_symbols > 0):
             raise UserError(
                 f"InContextRecall takes a share of noise from 0 to below 1 and symbols for it, or neither, not "
                 f"noise={self.noise} and noise_symbols={self.noise_symbols}."

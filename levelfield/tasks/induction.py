@@ -5,8 +5,9 @@
 Symbols are random; the special one occurs once among them and once at the end. To answer, a model must find the earlier
 one by its content and copy the symbol after it, as the induction heads do that Olsson et al. (2022) find behind
 in-context learning. The task is that of Fu et al. (2023), with 18 symbols and length 30, and of Gu & Dao (2023), who
-train at length 256 with 16 symbols in all and test at up to a million steps. `Induction.bounded` is the exact score of
-the best rule that sees a window.
+train at length 256 with 16 symbols in all and test at up to a million steps. In the public code of Fu et al. training
+also predicts all other symbols; here the answer alone counts. `Induction.bounded` is the exact score of the best rule
+that sees a window.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ The states form a cycle. Unless the modulus is a power of two, a linear recurren
 precision needs products of transitions with complex eigenvalues (Grazzi et al. 2024, theorem 2). Real decays have none,
 and neither has a Householder step that is repeated. Two different ones are a rotation, whether they follow each other
 in time or within one step (Siems et al. 2025).
+
+This is the counting of that theorem. The modular arithmetic on which Delétang et al. and Grazzi et al. compare models
+is another task: it has +, - and * between its digits, and asks once, at the end.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class MQAR(Task):
 
     length: steps. pairs: key-value pairs; each is asked for once, so at most length / 4. power: the exponent a of the
     distribution of gaps, p(g) ~ g^(a - 1) over g = 1..(length - 2 * pairs) / 2, in pairs of steps after the last pair;
-    1 is uniform. filler: what is between queries, blanks or random symbols ("noise"). keys, values: how many symbols of
-    each. train, val, test: sequences.
+    1 is uniform. filler: what is between queries, blanks, as in figure 2 of the paper, or random symbols ("noise"), the
+    default of the authors' code. keys, values: how many symbols of each. train, val, test: sequences.
 
     The defaults are the smallest setting of figure 2 of Arora et al. (2023), whose others are length 128 with 8 pairs
     and 256 with 16; their vocabulary of 8,192 symbols counts the blank.
@@ -61,8 +61,8 @@ class MQAR(Task):
         super().__post_init__()
         if not 1 <= self.pairs <= self.length // 4:
             raise UserError(
-                f"MQAR with length={self.length} has room for 1 to {self.length // 4} pairs, not {self.pairs}: "
-                "each takes four steps."
+                f"MQAR needs at least one pair, and four steps for each: length={self.length} has room for "
+                f"{max(0, self.length // 4)}, not {self.pairs}."
             )
         if not (self.pairs <= self.keys and max(self.pairs, 2) <= self.values and self.keys + self.values < 65_536):
             raise UserError(

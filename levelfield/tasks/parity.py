@@ -6,6 +6,9 @@ One bit of state suffices, yet it must flip at every one, however many there are
 fixed size cannot do so at all lengths. Grazzi et al. (2024, theorem 1) show that in finite precision no linear
 recurrence can if its transitions have positive eigenvalues alone, as diagonal ones with decays between 0 and 1 have. An
 eigenvalue that the input makes negative suffices.
+
+The code of Grazzi et al. (github.com/automl/unlocking_state_tracking) asks once, at the end of sequences of many
+lengths; here every step is asked, as in words over groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Words over a group of permutations: at every step, the product of all elements so far.
 
-    S3:   (1 0 2)  (0 2 1)  (1 0 2)   ->   102  120  210         first x1, then x2, then x3, applied to 0 1 2
+    S3:   (1 0 2)  (0 2 1)  (1 0 2)   ->   102  201  210         first x1, then x2, then x3, applied to 0 1 2
 
 Which groups a model follows at any length tells what it can compute. S3, A4 and S4 are solvable; A5 and S5 are not, and
 their word problem is complete for NC1 (Barrington 1989). Attention and recurrences with diagonal transitions are in

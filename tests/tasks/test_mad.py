@@ -106,6 +106,19 @@ def test_keys_and_values_of_several_symbols_are_those_that_a_pattern_finds(split
     assert keys == (longest if split == "test" else longest | {"a", "b", "c"})
 
 
+@pytest.mark.parametrize("known, share", [(1, 0.49), (2, 0.90)])
+def test_two_symbols_of_a_key_tell_most_values(known: int, share: float) -> None:
+    """As the page on tasks says, of whoever looks up what of a value last followed the same symbols."""
+    task = FuzzyRecall(train=1, val=1, test=600)
+    right: list[bool] = []
+    for x, y in rows(task, task.build(None)["test"]):
+        text = "".join(chr(97 + symbol) for symbol in x)  # keys a to g, values h to o, p for the blank
+        for step in (step for step, label in enumerate(y) if label >= 0):
+            before = re.findall(f"(?={text[step + 1 - known : step + 1]}([h-o]))", text[: step + 1])
+            right.append(bool(before) and ord(before[-1]) - 104 == y[step])
+    assert abs(np.mean(right) - share) < 0.03
+
+
 def test_motifs_of_all_lengths_and_symbols_are_equally_likely() -> None:
     """In the first pair of a sequence, which is there whatever follows."""
     task = FuzzyRecall(12, None, 900, 1, 1, values=9)
@@ -221,6 +234,7 @@ def test_the_published_settings_are_those_at_paper() -> None:
         (lambda: Compression(4, 2).build(None), "too few different sequences"),
         (lambda: Memorisation(keys=129), "not 128 and 129"),
         (lambda: InContextRecall(noise=0.5), "noise=0.5 and noise_symbols=0"),
+        (lambda: InContextRecall(noise_symbols=-3), "noise=0.0 and noise_symbols=-3"),
     ],
 )
 def test_bad_settings_are_one_sentence(make, sentence: str) -> None:  # pyright: ignore[reportMissingParameterType]

@@ -145,8 +145,10 @@ def test_other_lengths_have_pairs_in_proportion():
 
 
 def test_settings_that_cannot_work_say_so():
-    with pytest.raises(UserError, match="room for 1 to 4 pairs"):
+    with pytest.raises(UserError, match="length=16 has room for 4, not 5"):
         MQAR(length=16, pairs=5)
+    with pytest.raises(UserError, match="at least one pair, and four steps for each: length=-4 has room for 0, not 1"):
+        MQAR(length=-4, pairs=1)
     with pytest.raises(UserError, match="power"):
         MQAR(power=0)
     with pytest.raises(UserError, match="65,535"):

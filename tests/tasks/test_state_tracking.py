@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import reduce
 from itertools import permutations
 
 import numpy as np
 import pytest
+from repository import ROOT
 
 from levelfield.spec import Examples, UserError
+from levelfield.tasks import words
 from levelfield.tasks._state_tracking import GroupWords, StateTracking
 from levelfield.tasks.dyck import Dyck
 from levelfield.tasks.flipflop import FlipFlop
@@ -59,6 +62,21 @@ def test_words_are_products_of_permutation_matrices(group: Group) -> None:
             assert (product == matrices[y[end]]).all()
 
 
+def test_the_examples_of_words_follow_every_place_through_all_maps() -> None:
+    task = Words(3, train=1, val=1, test=1)
+    for text in (str(words.__doc__), (ROOT / "docs" / "tasks.md").read_text()):
+        found = re.search(r"((?:\(\d \d \d\) +){3})-> +(\d{3}) +(\d{3}) +(\d{3})", text)
+        assert found is not None
+        maps = [[int(place) for place in written.split()] for written in re.findall(r"\(([\d ]+)\)", found[1])]
+        places, shown = [0, 1, 2], []
+        for moved in maps:
+            places = [moved[place] for place in places]
+            shown.append("".join(map(str, places)))
+        assert list(found.groups()[1:]) == shown
+        answers = task.answers(np.array([[elements("S3").tolist().index(moved) for moved in maps]]))
+        assert ["".join(map(str, elements("S3")[answer])) for answer in answers[0]] == shown
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_groups_are_those_of_their_names(group: Group) -> None:
     known, places = elements(group).tolist(), int(group[1])
@@ -93,6 +111,15 @@ def test_a_few_symbols_generate_the_whole_group(group: Group) -> None:
             assert state == known[label].tolist()
     with pytest.raises(UserError, match="where all elements are symbols"):
         task.bounded(3)
+
+
+def test_where_symbols_generate_the_group_early_answers_are_few() -> None:
+    """As the page on tasks says: the number of a step tells something at the length of training, and nothing beyond."""
+    task = Words(64, train=1, val=1, test=2_000, group="A5", generators=True)
+    y = task.build(None)["test"].y.reshape(-1, 64)
+    commonest = np.array([np.bincount(y[:1_000, step], minlength=60).argmax() for step in range(64)])
+    right = (y[1_000:] == commonest).mean(0)
+    assert abs(right[:32].mean() - 0.046) < 0.006 and abs(right[32:].mean() - 1 / 60) < 0.004
 
 
 def test_answers_are_uniform_at_every_step() -> None:
@@ -163,6 +190,25 @@ def test_brackets_open_and_close_equally_often_where_both_can_be() -> None:
     assert opens[level == 0].all() and not opens[level == 4].any()
     free = opens[(level > 0) & (level < 4)]
     assert abs(free.mean() - 0.5) < 4.5 * 0.5 / np.sqrt(len(free))
+
+
+def test_what_was_opened_last_is_closed_where_something_is_asked_and_three_symbols_say_more() -> None:
+    """As the page on tasks says; every bracket is told from the others by the step that opens it."""
+    task = Dyck(train=1, val=1, test=400)
+    right: list[bool] = []
+    for x, y in rows(task, task.build(None)["test"]):
+        opened: list[int] = []
+        still: list[int] = []
+        for step, (symbol, label) in enumerate(zip(x, y, strict=True)):
+            if symbol < 2:
+                opened.append(step)
+                still.append(step)
+            else:
+                still.pop()
+            if label >= 0:
+                assert opened[-1] not in still
+                right.append(x[opened[-2]] == label)
+    assert abs(np.mean(right) - 0.68) < 0.02
 
 
 @every_task
