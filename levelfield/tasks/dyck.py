@@ -96,14 +96,15 @@ class Dyck(StateTracking):
         return y
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering with the kind that was opened last, closed or not.
+        """Scores the label prior, and answering with the kind that was opened last but one, closed or not.
 
-        Where a step closes a bracket, the last one that was opened is closed by then, so that this rule only guesses.
+        Where a step is asked, the bracket that was opened last is always closed, and the one before it may be open.
         """
         x, y = test.x.reshape(-1, self.length), test.y.reshape(-1, self.length)
-        latest = np.maximum.accumulate(np.where(x < self.kinds, np.arange(self.length), 0), axis=1)
-        last = np.take_along_axis(x, latest, axis=1)
-        return {**super().baselines(train, test), "last_opened": float(np.mean((last == y)[y >= 0]))}
+        opened = np.maximum.accumulate(np.where(x < self.kinds, np.arange(self.length), 0), axis=1)
+        before = np.take_along_axis(opened, np.maximum(opened - 1, 0), axis=1)
+        last = np.take_along_axis(x, before, axis=1)
+        return {**super().baselines(train, test), "last_but_one_opened": float(np.mean((last == y)[y >= 0]))}
 
 
 TASKS: dict[str, Task] = {"dyck": Dyck()}

@@ -233,13 +233,13 @@ def test_labels_of_other_sequences_are_found_wrong(task: StateTracking) -> None:
 
 def test_rules_that_look_at_one_step_are_scored() -> None:
     flip, nested = replace(TASKS[3], ignored=0.4), TASKS[4]
-    for task, rule in ((flip, "last_bit"), (nested, "last_opened")):
+    for task, rule in ((flip, "last_bit"), (nested, "last_but_one_opened")):
         splits = task.build(None)
         right = []
         for x, y in rows(task, splits["test"]):
             for step in (step for step, label in enumerate(y) if label >= 0):
                 opened = [symbol for symbol in x[: step + 1] if symbol < 3]
-                right.append((x[step - 1] if rule == "last_bit" else opened[-1]) == y[step])
+                right.append((x[step - 1] if rule == "last_bit" else opened[-2]) == y[step])
         assert task.baselines(splits["train"], splits["test"])[rule] == pytest.approx(np.mean(right))
 
 
