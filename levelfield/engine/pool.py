@@ -38,8 +38,7 @@ from levelfield.runs import claims, store
 from levelfield.spec import UserError
 
 FOLDER = "jobs"  # in the folder of runs
-POLL_S = 1.0
-POLLED = 1000  # units whose folders are looked at in that time, for a shared disk may be slow
+POLL_S, POLLED = 1.0, 1000  # seconds between two looks at so many units, or for each so many: a disk may be slow
 IDLE_S = claims.DEADLINE_S + 30.0  # that a worker waits for runs of others, in case their owners are lost
 REFUSED = ".refused"  # beside the order: a line of each worker that cannot do it
 STARTS = 5  # of workers, one after another, without a run that ended meanwhile
@@ -184,10 +183,8 @@ class Pool:
 
 
 def failed(where: Path, since: str) -> bool:
-    """Tells whether a run failed in a later claim than that of this token, which was the newest one before the order.
-
-    One of which no reason is there is tried again.
-    """
+    """Tells whether a run failed in a later claim than that of this token, the newest one before the order. One without
+    a reason is tried again."""
     if not (where / store.ERROR).exists():
         return False
     disk = claims.Folder(where)
