@@ -65,6 +65,11 @@ def folder(task: Task, root: Path) -> Path:
     return root / f"{task.name}-{digest(task)[:10]}"
 
 
+def is_there(task: Task, root: Path) -> bool:
+    """Tells whether the task's arrays have been made."""
+    return (folder(task, root) / MANIFEST).exists()
+
+
 def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progress = no_progress) -> Path:
     """Builds the task's arrays unless they are there already; returns their folder.
 
@@ -76,13 +81,13 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
     """
     conformance.check_members(task)
     target = folder(task, root)
-    if (target / MANIFEST).exists():
+    if is_there(task, root):
         _require_whole(target)
         return _made_from(target, sources)
     with disk_errors(root, "--data"):
         root.mkdir(parents=True, exist_ok=True)
     with locked(root / f".{target.name}.lock", "--data"):
-        if not (target / MANIFEST).exists():
+        if not is_there(task, root):
             known = remembered(task, root)
             files = sources or known
             splits, notes = _build(task, files, progress)
@@ -114,7 +119,7 @@ def wants_files(task: Task, root: Path) -> bool:
 
     A folder of files that was given once, with any setting of the task, is enough.
     """
-    if not task.archives or (folder(task, root) / MANIFEST).exists():
+    if not task.archives or is_there(task, root):
         return False
     known = remembered(task, root)
     return known is None or not known.exists() or known == downloads(task, root).resolve()
@@ -122,7 +127,7 @@ def wants_files(task: Task, root: Path) -> bool:
 
 def lacks_files(task: Task, root: Path) -> bool:
     """Tells whether a run of the task would find neither its arrays nor official files to build them from."""
-    if not task.archives or (folder(task, root) / MANIFEST).exists():
+    if not task.archives or is_there(task, root):
         return False
     known = remembered(task, root)
     return known is None or not known.exists()
@@ -156,7 +161,7 @@ def load(
     Where others keep `root` and it cannot be written to, what is missing is built and kept nowhere: a study's tasks are
     there, but perhaps not the longer ones that its probes ask for.
     """
-    if root.is_dir() and not os.access(root, os.W_OK) and not (folder(task, root) / MANIFEST).exists():
+    if root.is_dir() and not os.access(root, os.W_OK) and not is_there(task, root):
         return dict(build(task, sources or remembered(task, root), progress))
     return read(prepare(task, root, sources, progress))
 

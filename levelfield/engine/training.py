@@ -100,7 +100,7 @@ class Job:
     def unprepared(self, runs: Sequence[Run]) -> list[Task]:
         """Returns the tasks of these runs whose arrays are not there."""
         tasks = dict.fromkeys(task for run in runs for task in (run.task, *run.trained_on))
-        return [task for task in tasks if not (prepared.folder(task, self.data) / prepared.MANIFEST).exists()]
+        return [task for task in tasks if not prepared.is_there(task, self.data)]
 
     def prepare(self, units: Sequence[str]) -> None:
         """Prepares data, for their lock may not hold between machines."""

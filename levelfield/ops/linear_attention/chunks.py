@@ -42,9 +42,9 @@ class ChunkSpan(NamedTuple):
 def suited_chunk(keys: int, device: torch.device) -> int:
     """The steps of a chunk that suit heads of so many key channels.
 
-    Per head and step, the pairs of a chunk take as many numbers as it has steps, and the state as many as keys, so
-    chunks suit that are no longer than there are keys (docs/speed-chunks.md, on a CPU). Other devices take long ones,
-    as few large products are.
+    Per head and step, the pairs of a chunk take as many numbers as it has steps, and the state as many as keys: on a
+    CPU, chunks much longer than that lose by pairs what they save on states (docs/speed-chunks.md). Other devices take
+    long ones, as few large products are faster there.
     """
     if device.type != "cpu" or keys > 64:
         return 64
