@@ -138,7 +138,8 @@ def read(path: Path, length: int | None = None) -> list[Prediction]:
         found = list(_read(path, length))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = WRONG.get(path.suffix, NEITHER)
-        raise UserError(f"{path} is {said}, or not a whole one ({error!r}): name one.") from error
+        why = f"a record lacks {error}" if isinstance(error, KeyError) else repr(error)
+        raise UserError(f"{path} is {said}, or not a whole one ({why}): name one.") from error
     for number, one in enumerate(found, 1):
         if why := flaw(one):
             raise UserError(f"Answer {number} of {path} {why}: let the evaluator write it again, or leave it out.")

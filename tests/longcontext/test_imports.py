@@ -217,7 +217,8 @@ def test_a_prediction_file_that_does_not_say_all_is_told_the_fix_alone(
     written(Path("x.jsonl"), RECORD)
     assert "x.jsonl is called by no task of RULER: rename it" in refused(capsys, "import", "x.jsonl", "--model", "m")
     written(Path("fwe.jsonl"), {"answer": "7"})
-    assert "neither a prediction file" in refused(capsys, "import", "fwe.jsonl", "--model", "m")
+    shown = refused(capsys, "import", "fwe.jsonl", "--model", "m")
+    assert "neither a prediction file" in shown and "a record lacks 'pred'" in shown and "Error" not in shown
 
 
 def test_a_length_is_given_where_nothing_says_another(tmp_path: Path) -> None:
