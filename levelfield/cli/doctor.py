@@ -24,6 +24,7 @@ from levelfield.user import plugins
 OPTIONAL = {
     "transformers": ("text", "language models of the hub"),
     "tokenizers": ("text", "text as the pieces of a tokenizer"),
+    "accelerate": ("spread", "--spread, a language model over several GPUs"),
     "httpx2": ("serve", "models behind a server"),
     "pyarrow": ("data", "Arrow files of your own"),
     **{name: (name, f"showing runs in {name}") for name in SINKS},

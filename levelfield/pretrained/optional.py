@@ -9,7 +9,7 @@ from typing import Any
 
 from levelfield.spec import UserError
 
-BY_ITSELF = ("accelerate",)  # packages that no extra of levelfield brings
+EXTRAS = {"accelerate": "spread"}  # of packages that the extra of language models does not bring
 
 
 class Missing(UserError):
@@ -23,8 +23,8 @@ def needed(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        what = package if package in BY_ITSELF else "'levelfield[text]'"
-        raise Missing(f"This needs the package {package}: pip install {what}.") from error
+        extra = EXTRAS.get(package, "text")
+        raise Missing(f"This needs the package {package}: pip install 'levelfield[{extra}]'.") from error
 
 
 def first_line(error: Exception) -> str:

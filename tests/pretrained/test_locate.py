@@ -151,8 +151,10 @@ def test_weights_in_the_older_form_of_torch_are_read_and_a_table_is_said_to_be_n
         read_tensors(table)
 
 
-@pytest.mark.parametrize(("package", "install"), [("accelerate", "accelerate"), ("transformers", "'levelfield[text]'")])
-def test_what_brings_an_absent_package_is_named(package: str, install: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("package", "extra"), [("accelerate", "spread"), ("transformers", "text")])
+def test_what_brings_an_absent_package_is_named(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=re.escape(f"This needs the package {package}: pip install {install}.")):
+    with pytest.raises(
+        UserError, match=re.escape(f"This needs the package {package}: pip install 'levelfield[{extra}]'.")
+    ):
         needed(package)
