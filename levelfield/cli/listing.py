@@ -22,7 +22,7 @@ def tasks() -> Iterator[Line]:
     for name in found.names():
         yield name, _task(found.find(name))
     for name, task in by_name.plugged_tasks():
-        yield name, _task(task)
+        yield name, f"{_task(task)} ({plugins('tasks')[name].package})"
 
 
 def _task(task: Task) -> str:
@@ -73,7 +73,7 @@ def studies() -> Iterator[Line]:
     for name in listing("studies"):
         yield name, stated_claim(PACKAGE / "studies" / f"{name}.py") or Source(name).find().claim
     for name, study in plugged_studies():
-        yield name, study.claim
+        yield name, f"{study.claim} ({plugins('studies')[name].package})"
 
 
 def stated_claim(file: Path) -> str:

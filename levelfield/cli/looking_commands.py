@@ -10,6 +10,8 @@ Each imports only what it needs.
 
 from __future__ import annotations
 
+import inspect
+from contextlib import nullcontext
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -102,6 +104,7 @@ def probe(
     from levelfield.presets import by_name
     from levelfield.run import execute
     from levelfield.runs import store
+    from levelfield.user.values import user_errors
 
     runs_dir, run_id = store.located(runs_dir, run_id)
     named, found = by_name.probe(probe), find_run(run_id, runs_dir, study)
@@ -113,7 +116,9 @@ def probe(
             f"{others[0]} has rows of the probe {named.name} with other settings, such as those of its study, and "
             "reports would lose them: give FILE.py:Probe of your own with another name, or remove that file."
         )
-    execute(found, where, data, device, [named])
+    own = not type(named).__module__.startswith("levelfield.")  # a surprise in ours is told in full
+    with user_errors(f"The probe {named.name}", inspect.getfile(type(named).measure)) if own else nullcontext():
+        execute(found, where, data, device, [named])
     path = store.probe_file(where, named)
     rows = read_rows(path)
     if not rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from levelfield.evaluate import label_scores, score_row
-from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task
+from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
 
 if TYPE_CHECKING:
     from levelfield.model import Network
@@ -28,17 +28,14 @@ class Extrapolation(Probe):
     def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields a row at "length=L" for every L that the model takes.
 
-        Lengths beyond its bound are absent. A user's own layer may have a bound that it does not declare: from the
-        length on at which it raises, rows are absent too, and a warning says why.
+        Lengths beyond its bound are absent, and so are those that the task cannot have, such as twice the pixels of a
+        square picture. A user's own layer may have a bound that it does not declare: from the length on at which it
+        raises, rows are absent too, and a warning says why.
 
         Raises UserError where the task has only one length.
         """
-        bound = run.model.max_length
-        for factor in self.factors:
+        for factor, longer in self._lengths(run):
             length = factor * run.task.max_length
-            if bound is not None and length > bound:
-                continue
-            longer = run.task if factor == 1 else run.task.at_length(length, self.examples)
             splits = load(longer)
             try:
                 scores = label_scores(net, longer, splits["test"])
@@ -52,6 +49,22 @@ class Extrapolation(Probe):
             prior = longer.baselines(splits["train"], splits["test"]).get("label_prior")
             if prior is not None:
                 yield row_of_rule(row, prior)
+
+    def _lengths(self, run: Run) -> list[tuple[int, Task]]:
+        """Returns the factors that model and task take, each with the task at that length. Raises UserError."""
+        bound, refused, found = run.model.max_length, [], []
+        for factor in self.factors:
+            length = factor * run.task.max_length
+            if bound is not None and length > bound:
+                continue
+            try:
+                longer = run.task if factor == 1 else run.task.at_length(length, self.examples)
+                found.append((factor, longer))
+            except UserError as error:
+                refused.append(error)
+        if refused and all(factor == 1 for factor, _ in found):
+            raise refused[0]
+        return found
 
 
 def row_of_rule(row: Row, value: float) -> Row:

@@ -341,8 +341,10 @@ def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray
                     "or what stands for a missing number with --missing."
                 ) from None
             if np.isinf(found[row, at]):
+                text = isinstance(cell, str)  # what --missing is compared with
+                way = f" with --missing {shlex.quote(cell.strip())}" if text else ": empty the cell"
                 raise UserError(
-                    f"Row {row + 1} of the column {name} has a number that is not finite: give a number for it, or "
-                    "empty the cell, and the row is left out."
+                    f"Row {row + 1} of the column {name} has a number that is not finite: give a number for it, "
+                    f"or leave such rows out{way}."
                 )
     return found

@@ -206,6 +206,28 @@ def test_a_length_beyond_the_bound_takes_no_shorter_one_away():
     assert {row.get("at") for row in found} == {"length=40", "length=80"}
 
 
+@dataclass(frozen=True)
+class Squares(FirstSymbol):
+    """Sequences as long as a square picture has pixels."""
+
+    def at_length(self, length: int, examples: int | None = None) -> Task:
+        if length != int(length**0.5) ** 2:
+            raise UserError(f"No square picture has {length} pixels.")
+        return dataclasses.replace(self, length=length)
+
+
+def test_extrapolation_leaves_out_lengths_that_the_task_cannot_have() -> None:
+    rows = measure("extrapolation", MODEL, task=Squares(length=36, classes=8))
+    assert {row.get("at") for row in rows} == {"length=36", "length=144"}
+
+
+def test_a_task_without_any_longer_sequences_is_refused() -> None:
+    net = Network(MODEL, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0)
+    run = Run(Squares(length=36, classes=8), MODEL, protocols.scratch(recipe()), 0)
+    with pytest.raises(UserError, match="No square picture has 72 pixels"):
+        list(Extrapolation((1, 2)).measure(net.eval(), run, lambda task: task.build(None)))
+
+
 def test_every_share_is_a_fraction_and_so_shown_in_percent():
     scores = SplitScores(np.full(4, 0.45), np.ones(4), np.ones(4, bool))
     for task, metric in ((TASK, "accuracy"), (Corpus(), "step_accuracy")):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -378,8 +379,11 @@ def test_a_waveform_of_whole_numbers_is_told_from_symbols(tmp_path: Path) -> Non
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999"])
 def test_a_target_that_is_not_finite_is_refused_by_its_row(tmp_path: Path, cell: str) -> None:
     rows = [*(f"text {i},{i}" for i in range(40)), f"text,{cell}"]
-    with pytest.raises(UserError, match="Row 41 of the column y has a number that is not finite"):
-        _ = OwnData(table(tmp_path / "a.csv", rows), text="x", target=("y",)).output
+    data = OwnData(table(tmp_path / "a.csv", rows), text="x", target=("y",))
+    said = f"Row 41 of the column y has a number that is not finite.*with --missing {cell}[.]$"
+    with pytest.raises(UserError, match=said):
+        _ = data.output
+    assert replace(data, missing=(cell,)).left_out == 1
 
 
 @pytest.mark.parametrize(("first", "said"), [("train", "training"), ("test", "test")])

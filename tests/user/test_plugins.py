@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import toys
+from refusals import refused
 
 from levelfield.cli.app import main
 from levelfield.engine.find import Source, find_tasks, listed
 from levelfield.engine.restore import plugged_kinds, restore
+from levelfield.engine.training import Job, attempt
 from levelfield.mixers.conv import Conv
 from levelfield.presets import by_name, efforts
 from levelfield.presets.comparison import arms
@@ -85,6 +87,11 @@ class Weights(Probe):
     name = "weights"
     def measure(self, net, run, load):
         yield {"metric": "weights", "value": float(sum(p.numel() for p in net.parameters())), "n": 1}
+
+class Raises(Weights):
+    name = "raises"
+    def measure(self, net, run, load):
+        return [1 / 0]
 """,
     "tinylab-0.3.dist-info/METADATA": "Metadata-Version: 2.1\nName: tinylab\nVersion: 0.3\n",
     "tinylab-0.3.dist-info/entry_points.txt": """
@@ -166,6 +173,14 @@ def test_runs_of_a_plug_in_are_made_again_from_their_records(lab: Path) -> None:
             assert restore(describe(made)) == made
 
 
+def test_a_probe_that_raises_is_one_sentence_with_its_line(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job(Source("tinystudy"), "minutes", Path("runs"), Path("data"))
+    (run,) = job.source.load().runs("minutes")
+    assert attempt(run, job, ()) == ("done", "")
+    said = refused(capsys, "probe", "tinylab.probes:Raises", run.id, "--study", "tinystudy", "--device", "cpu")
+    assert said == "levelfield: The probe raises, line 15: ZeroDivisionError: division by zero\n"
+
+
 def test_a_class_of_the_name_of_one_that_ships_has_ids_of_its_own(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run of the two was taken for the other."""
     monkeypatch.setattr("levelfield.user.named.is_installed_file", lambda file: True)
@@ -195,7 +210,8 @@ def test_the_list_shows_them_and_a_broken_one_is_one_warning(lab: Path, capsys: 
             main(["list", kind])
     shown = capsys.readouterr().out
     assert "tiny " in shown and "A short convolution of this lab. (tinylab 0.3)" in shown
-    assert "short " in shown and "weights " in shown and "tinystudy " in shown
+    ours = [line.split()[0] for line in shown.splitlines() if line.endswith("(tinylab 0.3)")]
+    assert ours == ["gate", "tiny", "short", "weights", "tinystudy"]
     said = [str(each.message) for each in heard]
     assert len(said) == 3, said
     assert "The plug-in broken of tinylab 0.3 is left out: " in said[0] and "no_such_file" in said[0]
