@@ -50,7 +50,9 @@ def lines() -> Iterator[str]:
     yield "optional packages:"
     width = max(map(len, OPTIONAL))
     for name, (extra, what) in OPTIONAL.items():
-        yield f"  {name:<{width}}  {_version(name) or f'missing, for {what}: pip install levelfield[{extra}]'}"
+        built = "--no-build-isolation " if extra == "kernels" else ""  # for the torch that is here
+        lacking = f"missing, for {what}: pip install {built}'levelfield[{extra}]'"
+        yield f"  {name:<{width}}  {_version(name) or lacking}"
     yield "kernels:"
     yield from (f"  {name:<24}  {about}" for name, about in kernels())
     yield "plug-ins:"

@@ -153,11 +153,13 @@ def test_doctor_says_what_is_there_and_what_is_missing_for_what(
 ) -> None:
     from levelfield.cli import doctor
 
-    monkeypatch.setattr(doctor, "OPTIONAL", {"torch": ("core", "x"), "no-such-package": ("text", "models of the hub")})
+    missing = {"no-such-package": ("text", "models of the hub"), "no-such-kernels": ("kernels", "speed")}
+    monkeypatch.setattr(doctor, "OPTIONAL", {"torch": ("core", "x")} | missing)
     main(["doctor"])
     shown = capsys.readouterr().out
     assert "Python 3." in shown and "kernels:" in shown and "device" in shown
-    assert "missing, for models of the hub: pip install levelfield[text]" in shown
+    assert "missing, for models of the hub: pip install 'levelfield[text]'\n" in shown
+    assert "missing, for speed: pip install --no-build-isolation 'levelfield[kernels]'\n" in shown
 
 
 def test_doctor_knows_every_extra_that_a_user_may_want() -> None:
