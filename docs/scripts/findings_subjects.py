@@ -165,8 +165,8 @@ SUBJECTS = (
         "Mega, by masking, is asked beside it; the paper quotes scores of Mega from scratch and never self-pretrains "
         "it.",
         (("amos2025_arms", "overnight", 0),),
-        "The runs that are missing, and arms from scratch with the steps of pretraining added (`levelfield run "
-        "amos2025_arms --effort overnight`; at the printed size, `levelfield run amos2025_table1 --effort paper`).",
+        "Arms from scratch with the steps of pretraining added, more seeds, and the printed size (`levelfield run "
+        "amos2025_table1 --effort paper`).",
         short=summary.arms,
         brief=brief.arms,
         lead=leads.arms,

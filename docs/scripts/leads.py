@@ -21,7 +21,7 @@ from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.study import AT_CAP
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._miralles2025_small import SHORT
-from levelfield.studies.amos2025_arms import MEGA
+from levelfield.studies.amos2025_arms import DELTA, MEGA
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 from levelfield.studies.state_tracking import FAILED_AT, HELD_AT, unasked
@@ -193,7 +193,7 @@ def arms(found: Answer) -> Iterator[str]:
     )
     yield (
         "- **Sizes differ.** Models have one width and depth, so that those of some architectures are larger: "
-        f"{_sizes(found, TRANSFORMER, SSM, MEGA)} parameters."
+        f"{_sizes(found, TRANSFORMER, SSM, DELTA, MEGA)} parameters."
     )
 
 
