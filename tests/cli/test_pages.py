@@ -1,17 +1,21 @@
 """Every command on every page can be read: it exists, has the options that it is given, and can be typed as it stands.
 
-What the commands of tutorials do is tested by doing it, in `test_tutorials.py` and beside the pages' subjects. Here
-nothing is called, so that pages on clusters, hubs and downloads are held to what the command line understands, too.
+What the commands of tutorials do is tested by doing it, in `test_tutorials.py` and beside the pages' subjects. First
+nothing is called, so that pages on clusters, hubs and downloads are held to what the command line understands, too;
+then those that need no more than this machine are done, as far as they go without training.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 
+import duckdb
 import pytest
 from repository import ROOT
 
@@ -91,6 +95,7 @@ def test_the_studies_and_tasks_that_commands_name_exist() -> None:
     known = {"audit": set(tasks.names())} | {word: {*tasks.names(), *listed(), "all"} for word in ("prepare", "verify")}
     studies = {*listed(), *(mixer.label for mixer in classes())}
     known |= dict.fromkeys(("plan", "run", "report", "status", "cite"), studies)
+    known["compare"] = {mixer.label for mixer in classes()}
     known["report"] = known["report"] | {"ruler"}  # of stored answers, where other names follow
     lost = []
     for page in PAGES:
@@ -135,6 +140,86 @@ def test_the_commands_that_take_seconds_end_well(
         assert capsys.readouterr().out, line
         ran += named
     assert set(ran) == {*SECONDS}, sorted(ran)
+
+
+TRIED_ELSEWHERE = re.compile(
+    r"OWNER/|stanfordnlp|nyu-mll|downloads/"  # a hub: tests/user
+    r"|^ruler|^(report|export) ruler|^report huang2024_table1"  # language models: test_tutorials.py
+    r"|--from|--mirror|(prepare|verify) (image|text|speech|retrieval|amos)"  # official files: tests/tasks
+    r"|^compare \w+$"  # a mixer by its name: looked up above
+    r"|^status|^track"  # of what runs: tests/engine; trackers, which are not in every environment: tests/runs/trackers
+    r"|^report .*(\.py|--own|--effort smoke|--precision)"  # of other runs: test_tutorials.py
+    r"|\b(STUDY|NAME|TASK|FILE|RUN_ID)\b|mypackage|my_study|tiny"  # what a reader fills in
+)
+"""Of commands without their comments: those that other tests do, beside what they need."""
+
+OF_A_CLUSTER = re.compile(r" --(engine|device|gpus|jobs|partition|time|account|track) \S+")
+SHORT = "--effort smoke --seeds 1 --steps 4 --jobs 1"  # of a reach
+
+
+def of_a_reader(pages: Iterable[Path]) -> None:
+    """Writes the files that commands read: those of the pages, and tables like the ones that pages speak of."""
+    text = "".join(page.read_text() for page in pages)
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if name := re.match(r"# (\w+\.py)\n", block):
+            Path(name[1]).write_text(block)
+        elif "LAYERS = " in block:
+            Path("hybrids_study.py").write_text(block)
+        elif "class Lookup(" in block:
+            Path("my_task.py").write_text(f"{block}\n\nTask = Lookup\n")
+    parts = [Path("mine.py").read_text(), "Mine = TokenShift\n", Path("hybrids_study.py").read_text()]
+    Path("mine.py").write_text("\n\n".join(parts))
+    subprocess.run([sys.executable, "make_reviews.py"], check=True)
+    plots = ["a war and a love", "a long war", "two in love", "nothing but love"] * 50
+    genres = ["war; love", "war", "love", "love"] * 50
+    rows = [f"{plot} {n},{genre}\n" for n, (plot, genre) in enumerate(zip(plots, genres))]
+    Path("films.csv").write_text("".join(["plot,genres\n", *rows]))
+    rows = [f"{plot} {n},{n % 2},{n // 2 % 2}\n" for n, plot in enumerate(plots)]
+    Path("posts.csv").write_text("".join(["body,toxic,insult\n", *rows]))
+    Path("book.txt").write_text(" ".join(f"{plot} {n * n}" for n, plot in enumerate(plots * 20)))
+    duckdb.sql(
+        "COPY (SELECT [sin(n), cos(n), n % 3] AS ecg, [n, n + 1, n % 5] AS ppg, n % 60 + 40 AS rate, "
+        "n // 4 AS patient FROM range(200) AS r(n)) TO 'beats.parquet'"
+    )
+
+
+def without_training(line: str) -> str:
+    """The command as far as it goes in seconds."""
+    command, _, rest = line.partition(" ")
+    if command == "run":
+        return f"plan {OF_A_CLUSTER.sub('', rest)}"
+    if command == "compare":
+        return f"{re.sub(r' --(effort [a-z]+|dry-run)', '', line)} --effort smoke --dry-run"
+    if command == "reach":
+        return f"{re.sub(r' --(steps|effort) [0-9a-z]+', '', line)} {SHORT}"
+    if command == "audit":
+        return f"{re.sub(r' --(effort [a-z]+|without-models)', '', line)} --effort smoke --without-models"
+    if command == "report" and "--runs-dir" not in line:
+        return f"{line} --runs-dir results"
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore:.*get no gradient")  # of a layer whose half is for models that read both ways
+def test_the_commands_that_train_or_read_a_readers_files_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every page. Runs and comparisons are planned, audits train nothing, and a reach is that of a few steps."""
+    monkeypatch.chdir(tmp_path)
+    Path("results").symlink_to(ROOT / "results")
+    of_a_reader(PAGES)
+    app.main(["data", "prepare", "reach(range=16)"])
+    lines = {line for page in PAGES for of in (typed, mentioned) for line in of(page.read_text())}
+    bare = {shlex.join(shlex.split(line, comments=True)[1:]) for line in lines}
+    done = {
+        without_training(line)
+        for line in bare
+        if " " in line and line != "data prepare" and not line.startswith(SECONDS) and not TRIED_ELSEWHERE.search(line)
+    }
+    faults = [f"{line}: {said}" for line in sorted(done) if (said := refusal(f"levelfield {line}", capsys))]
+    assert faults == []
+    assert len(done) > 70
 
 
 def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
