@@ -118,15 +118,6 @@ def test_the_page_of_studies_has_the_numbers_of_the_rows() -> None:
     assert len(lower) == len(of_pictures) == 4
 
 
-def test_the_page_of_studies_names_the_model_that_was_not_run_beside_others() -> None:
-    text = " ".join((ROOT / "docs" / "studies.md").read_text().split())
-    study = Source("amos2025_arms").load()
-    rows = committed.read(ROOT / "results" / "amos2025_arms-overnight", study, "overnight").rows
-    run = {key.model for key in Table.of(rows).cells}
-    assert {run.model.label for run in study.runs("overnight")} - run == {"gated_deltanet"}
-    assert "All but those of Gated DeltaNet have been run" in text
-
-
 def test_the_page_of_verdicts_has_the_noise_of_examples_that_both_arms_answered() -> None:
     text = " ".join((ROOT / "docs" / "verdicts.md").read_text().split())
     ends: dict[str, list[float]] = {"image8": [], "listops": []}
