@@ -178,7 +178,7 @@ def arms(found: Answer) -> Iterator[str]:
     """How many steps either took, and what that leaves open."""
     steps: dict[bool, list[int]] = {True: [], False: []}
     for run, cost in found.results.ledgers.items():
-        if "_causal-" in str(run) or "-mega-" in str(run) or "-gated_deltanet-" in str(run):
+        if any(part in str(run) for part in ("_causal-", f"-{MEGA}-", f"-{DELTA}-")):  # the others are of section 1
             steps[f"-{SCRATCH}-" in str(run)].append(cost["steps"])
     before, after = (f"{median(steps[key]):,.0f}" for key in (True, False))
     yield (

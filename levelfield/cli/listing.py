@@ -22,7 +22,7 @@ def tasks() -> Iterator[Line]:
     for name in found.names():
         yield name, _task(found.find(name))
     for name, task in by_name.plugged_tasks():
-        yield name, f"{_task(task)} ({plugins('tasks')[name].package})"
+        yield name, _about(_task(task), plugins("tasks")[name])
 
 
 def _task(task: Task) -> str:
@@ -52,7 +52,7 @@ def mixers() -> Iterator[Line]:
     for mixer in classes():
         yield mixer.label, f"{first_sentence(mixer)} ({mixer.complexity})"
     for name, config in by_name.plugged_mixers():
-        yield name, _about(config, plugins("mixers")[name])
+        yield name, _about("" if config.opaque else _first_line(type(config)), plugins("mixers")[name])
 
 
 def first_sentence(mixer: type[MixerConfig]) -> str:
@@ -73,7 +73,7 @@ def studies() -> Iterator[Line]:
     for name in listing("studies"):
         yield name, stated_claim(PACKAGE / "studies" / f"{name}.py") or Source(name).find().claim
     for name, study in plugged_studies():
-        yield name, f"{study.claim} ({plugins('studies')[name].package})"
+        yield name, _about(study.claim, plugins("studies")[name])
 
 
 def stated_claim(file: Path) -> str:
@@ -93,13 +93,12 @@ def probes() -> Iterator[Line]:
     for probe in PROBES:
         yield probe.name, _first_line(sys.modules[probe.__module__])
     for name, added in by_name.plugged_probes():
-        yield name, _about(added, plugins("probes")[name])
+        yield name, _about(_first_line(type(added)), plugins("probes")[name])
 
 
-def _about(thing: object, plugin: Plugin) -> str:
-    """Returns what a plug-in's thing says of itself, and which package it is of."""
-    own = "" if isinstance(thing, MixerConfig) and thing.opaque else _first_line(type(thing))
-    return f"{own or plugin.where} ({plugin.package})"
+def _about(said: str, plugin: Plugin) -> str:
+    """Returns what a plug-in's thing says of itself, or where it is, and which package it is of."""
+    return f"{said or plugin.where} ({plugin.package})"
 
 
 def _first_line(thing: object) -> str:

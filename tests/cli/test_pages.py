@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from page_files import written
 from repository import ROOT
 
 from levelfield import tasks
@@ -159,11 +160,8 @@ SHORT = "--effort smoke --seeds 1 --steps 4 --jobs 1"  # of a reach
 
 def of_a_reader(pages: Iterable[Path]) -> None:
     """Writes the files that commands read: those of the pages, and tables like the ones that pages speak of."""
-    text = "".join(page.read_text() for page in pages)
-    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        if name := re.match(r"# (\w+\.py)\n", block):
-            Path(name[1]).write_text(block)
-        elif "LAYERS = " in block:
+    for block in written("".join(page.read_text() for page in pages)):
+        if "LAYERS = " in block:
             Path("hybrids_study.py").write_text(block)
         elif "class Lookup(" in block:
             Path("my_task.py").write_text(f"{block}\n\nTask = Lookup\n")

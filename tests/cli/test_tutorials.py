@@ -11,11 +11,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixtures_model_server import serving_model
+from page_files import written
 from repository import ROOT
 from toy_reader import Saying, knows
 
@@ -42,15 +42,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(user: str) -> Iterator[str]:
-    """Writes the page's files, those that begin with their name, and yields its other blocks of Python."""
-    for block in re.findall(r"^```python\n(.*?)^```", page(user), re.MULTILINE | re.DOTALL):
-        if name := re.match(r"# (\S+\.py)\n", block):
-            Path(name[1]).write_text(block)
-        else:
-            yield block
-
-
 def follow(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     """What the command says, which ends well: in this process, unless it starts workers of its own."""
     words = shlex.split(line)[1:]
@@ -70,14 +61,14 @@ def test_a_tutorial_is_two_screens_at_most_and_names_only_pages_that_help(user: 
 
 
 def test_the_proposers_module_keeps_the_contract(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(written("proposer")) == []
+    assert list(written(page("proposer"))) == []
     check = commands("proposer")[0]
     assert follow(check, capfd).splitlines()[-1] == "All of it holds."
 
 
 @pytest.mark.slow
 def test_the_proposers_real_comparison_can_be_planned(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(written("proposer")) == []
+    assert list(written(page("proposer"))) == []
     dry, real = re.findall(r"^    (levelfield compare [^#\n]*?) *(?:#.*)?$", page("proposer"), re.MULTILINE)
     assert dry == f"{real} --dry-run"
     assert "72 runs" in follow(dry, capfd)
@@ -140,7 +131,7 @@ def test_the_auditors_file_is_made_prepared_and_verified(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And every audit of the page means what it says; the slow test below runs them."""
-    blocks = list(written("auditor"))
+    blocks = list(written(page("auditor")))
     assert len(blocks) == 1
     subprocess.run([sys.executable, "make_reviews.py"], check=True)
     prepare, verify, *audits = commands("auditor")
@@ -159,7 +150,7 @@ def test_the_auditors_file_is_made_prepared_and_verified(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("user", ["proposer", "reproducer", "auditor"])
 def test_every_command_of_the_page_ends_well(user: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    blocks = list(written(user))
+    blocks = list(written(page(user)))
     if user == "auditor":
         subprocess.run([sys.executable, "make_reviews.py"], check=True)
     said = [follow(line.replace("--runs-dir results", f"--runs-dir {ROOT}/results"), capfd) for line in commands(user)]
