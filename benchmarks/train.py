@@ -38,10 +38,9 @@ sizes, in float32 and in a plain loop: below 1 it is slower than ours. Written b
 PEERS`; rows: `results/speed-train.csv`. Groups and lengths that are not here were not measured. Use the ratios:
 absolute numbers belong to the machine ({machine}).
 
-The machine was busy with other work, which CPU time leaves out but for caches. Each number is of one process; the
-sides of a mixer were measured one after the other, compiled steps on another day, so that differences of a tenth may
-be the machine's. A kernel that compiles for two minutes of CPU time is given up; KDA is not compiled at all. What the
-rows say:
+Nothing else ran on the machine; beside other work, bf16 gains less. Each number is of one process; the sides of a mixer
+were measured one after the other, those of others after all of ours and compiled steps last, so that differences of a
+twentieth may be the machine's. A kernel that compiles for two minutes of CPU time is given up. What the rows say:
 
 {peers} The attention of torch and of transformers calls the same fused kernel as ours. Several of the others have
   kernels for GPUs, of which a CPU shows nothing.
@@ -50,7 +49,7 @@ rows say:
   do; elementwise steps on half the bytes can add to it. {maps} Recurrences, decays, softmax and the batched products
   inside of them stay in float32 ([numerics](numerics.md)), which costs casts and copies.
 {parts}
-- **Compiling makes no step here faster on a CPU**; it takes less memory. Do not use `--compile` on a CPU for speed.
+{compiled}
 - Nothing was measured on a GPU, neither utilisation nor hours: the GPU-hours of `levelfield plan` are its operations
   over an assumed 100 TFLOP/s, and its hours on a CPU come from one batch.
 """
@@ -132,7 +131,8 @@ def about_peers(rows: list[Row]) -> str:
     slower = [1 / ratio for ratio in known.values() if ratio <= 1]
     lost = sum(row["side"] in peers and row["status"] != "ok" for row in rows)
     named = ", ".join(f"{side} by {100 * (ratio - 1):.1f} % (`{mixer}`)" for ratio, side, mixer in faster)
-    first = f"- **Of {len(known)} steps of others that were measured, {len(faster)} are faster than ours**"
+    first = f"- **Of {len(known)} steps of others that were measured, {len(faster) or 'none'} "
+    first += f"{'is' if len(faster) < 2 else 'are'} faster than ours**"
     times = f" {len(slower)} take {min(slower):.2f} to {max(slower):.2f} times as long;" if slower else ""
     return f"{first}{': ' if named else ''}{named}.{times} {lost} could not be measured."
 
@@ -147,14 +147,30 @@ def about_bf16(rows: list[Row]) -> str:
     )
 
 
+def about_compiled(rows: list[Row]) -> str:
+    """Returns how many of the steps that were compiled became how much faster."""
+    found = list(speedups(rows, "ours compiled").values())
+    if not found:
+        return "- No step was compiled."
+    return (
+        f"- **Compiled, {sum(ratio > 1 for ratio in found)} of {len(found)} steps are faster on a CPU**: "
+        f"{min(found):.2f} to {max(found):.2f} times as fast as they are, after a minute or two of compiling."
+    )
+
+
 def about_maps(rows: list[Row]) -> str:
     """Returns which mixers that miss the goal would reach it if their linear maps alone became faster."""
     best, maps = limits(rows), linear_maps()
     missed = [mixer for (mixer, _), ratio in speedups(rows, "ours bf16").items() if ratio < GOAL and mixer in maps]
     would = [mixer for mixer in missed if len(best) == 2 and by_maps(maps[mixer], best) >= GOAL]
     named = f" ({', '.join(f'`{mixer}`' for mixer in would)})" if would else ""
-    others = len(missed) - len(would)
-    return f"Of those that miss it, {others} would not reach it by their maps, {len(would)} would{named}."
+    others, mostly = len(missed) - len(would), [share > 0.5 for mixer, share in maps.items() if mixer not in missed]
+    failed = sum(maps[mixer] > 0.5 for mixer in missed)
+    return (
+        f"Of the {sum(mostly) + failed} mixers that spend more than half of a step in maps, {failed or 'none'} "
+        f"{'misses' if failed < 2 else 'miss'} it. Of all that miss it, {others} would not reach it by their maps, "
+        f"{len(would)} would{named}."
+    )
 
 
 def about_parts() -> str:
@@ -169,8 +185,8 @@ def about_parts() -> str:
     told = [f"of `{x}` {ms[x, 'bf16']:,.0f} ms in bf16 and {ms[x, 'float32']:,.0f} in float32" for x in slower]
     opposite = f", even in which precision is faster: {'; '.join(told)}" if told else ""
     return (
-        "- `results/speed-step-parts.csv` has the parts of each step that was profiled: a single step, beside other "
-        f"work, so that its time is not that of the table{opposite}. "
+        "- `results/speed-step-parts.csv` has the parts of each step: a single one under the profiler, so that its "
+        f"time is not that of the table{opposite}. "
         + f"Torch's fused attention took, in bf16, {', '.join(said_of)} as long as in float32."
         * bool(said_of)
     )
@@ -187,8 +203,9 @@ def page(rows: list[Row]) -> str:
     """The page of these rows."""
     said_of = [f"Plain products: {rate:.0f} GFLOP/s in {kind}." for kind, rate in limits(rows).items()]
     machine = rows[0]["machine"] if rows else "none"
-    told = {"peers": about_peers(rows), "bf16": about_bf16(rows), "maps": about_maps(rows), "parts": about_parts()}
-    return "\n".join([filled(ABOUT.format(machine=machine, **told)), *said_of, "", *lines(rows), ""])
+    told = {"peers": about_peers(rows), "bf16": about_bf16(rows), "compiled": about_compiled(rows)}
+    text = ABOUT.format(machine=machine, maps=about_maps(rows), parts=about_parts(), **told)
+    return "\n".join([filled(text), *said_of, "", *lines(rows), ""])
 
 
 def filled(text: str) -> str:

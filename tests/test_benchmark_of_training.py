@@ -72,11 +72,21 @@ def test_the_page_says_which_peers_are_faster_and_how_many_gain_in_bf16(
     rows = [row("products", "float32", 16), row("products", "bf16", 8), row("conv", "ours", 210)]
     rows += [row("conv", "ours bf16", 150), row("conv", "quick bf16", 120), row("conv", "slow", 420)]
     assert benchmark.about_peers([*rows, row("conv", "lost", 0) | {"status": "time"}]) == (
-        "- **Of 2 steps of others that were measured, 1 are faster than ours**: quick bf16 by 25.0 % (`conv`). "
+        "- **Of 2 steps of others that were measured, 1 is faster than ours**: quick bf16 by 25.0 % (`conv`). "
         "1 take 2.00 to 2.00 times as long; 1 could not be measured."
     )
     assert "none of the 1 mixers**, and 0 of them train" in benchmark.about_bf16(rows)
-    assert benchmark.about_maps(rows).startswith("Of those that miss it, 1 would not reach it by their maps, 0 would")
+    assert benchmark.about_compiled(rows) == "- No step was compiled."
+    compiled = [row("conv", "ours compiled", 140), row("gru", "ours", 100), row("gru", "ours compiled", 125)]
+    assert "1 of 2 steps are faster on a CPU**: 0.80 to 1.50 times" in benchmark.about_compiled([*rows, *compiled])
+    assert benchmark.about_maps(rows) == (
+        "Of the 0 mixers that spend more than half of a step in maps, none misses it. "
+        "Of all that miss it, 1 would not reach it by their maps, 0 would."
+    )
+    (tmp_path / "parts.csv").write_text(parts.replace("0.2", "0.6"))
+    assert benchmark.about_maps(rows).startswith(
+        "Of the 1 mixers that spend more than half of a step in maps, 1 misses"
+    )
     assert "`conv` 120 ms in bf16 and 100 in float32" in benchmark.about_parts()
     assert "in bf16, 1.20 times (`conv`) as long" in benchmark.about_parts()
 
