@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from textwrap import fill
 
-from measuring import Row, add_options, collect, kept, read, said, write
-from train_cases import CASES, CLASSES, LENGTHS, PRODUCT_FLOPS, PRODUCTS, SIDES, network
+from measuring import WIDTH, Row, add_options, collect, kept, read, said, write
+from train_cases import CASES, CLASSES, LENGTHS, MEMORY, PRODUCT_FLOPS, PRODUCTS, SIDES, network
 
 from levelfield.mixers import NAMES
 from levelfield.objectives import Classify
@@ -71,8 +71,14 @@ def flops_per_token(label: str, length: int) -> float:
 
 def limits(rows: Iterable[Row]) -> dict[str, float]:
     """GFLOP/s of plain products by precision."""
-    found = [row for row in rows if row["group"] == PRODUCTS and row["status"] == "ok"]
+    found = [row for row in rows if row["group"] == PRODUCTS and row["status"] == "ok" and row["side"] != MEMORY]
     return {row["side"]: PRODUCT_FLOPS / float(row["us_per_token"]) / 1e3 for row in found}
+
+
+def copied(rows: Iterable[Row]) -> list[str]:
+    """Returns what the rows say of the machine's memory: GB/s of a copy out of cache, read and written."""
+    found = [float(row["us_per_token"]) for row in rows if (row["group"], row["side"]) == (PRODUCTS, MEMORY)]
+    return [f"Memory: {2 * 4 * WIDTH / time / 1e3:.1f} GB/s, read and written by a copy." for time in found]
 
 
 def lines(rows: list[Row]) -> Iterator[str]:
@@ -202,6 +208,7 @@ def ratio(ours: float, row: Row) -> str:
 def page(rows: list[Row]) -> str:
     """The page of these rows."""
     said_of = [f"Plain products: {rate:.0f} GFLOP/s in {kind}." for kind, rate in limits(rows).items()]
+    said_of += copied(rows)
     machine = rows[0]["machine"] if rows else "none"
     told = {"peers": about_peers(rows), "bf16": about_bf16(rows), "compiled": about_compiled(rows)}
     text = ABOUT.format(machine=machine, maps=about_maps(rows), parts=about_parts(), **told)

@@ -3,7 +3,8 @@
 A group is a mixer at the reference setting of `mixer_cases.py`; its sides are "ours", which is float32, "ours bf16" and
 "ours compiled", and the mixer's peers in float32: another's layer in a model of the same sizes, in the loop that its
 users write; for attention torch's own encoder layers too. A step is all of it: gathering the batch, forward, loss,
-backward, clipping and AdamW. The group "products" is what the machine can do at best.
+backward, clipping and AdamW. The group "products" is what the machine can do at best: products, and copies out of
+cache ("memory").
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from measuring import TOKENS, WIDTH, Case, Forward, Make, Work
-from mixer_cases import HEADS, PEERS, causal, configured
+from mixer_cases import HEADS, PEERS, causal, configured, traffic
 from peers import bare
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +33,7 @@ from levelfield.train import Plan, State, make_optimizer, train
 LENGTHS = (1024, 4096, 16384)
 DEPTH, HIDDEN, CLASSES = 2, 1024, 10
 FOREVER = 1 << 40  # steps
-PRODUCTS = "products"
+PRODUCTS, MEMORY = "products", "memory"
 SIDES = {"ours": Numerics(), "ours bf16": Numerics("bf16"), "ours compiled": Numerics(compile=True)}
 
 
@@ -182,6 +183,7 @@ PRODUCT_FLOPS = 3 * 2 * WIDTH * HIDDEN  # per token
 CASES = [
     Case(PRODUCTS, "float32", products(torch.float32), LENGTHS[:1]),
     Case(PRODUCTS, "bf16", products(torch.bfloat16), LENGTHS[:1]),
+    Case(PRODUCTS, MEMORY, traffic, LENGTHS[:1]),
     *(Case(c.label, side, ours(c.label, how), LENGTHS) for c in classes() for side, how in SIDES.items()),
     Case("attention", "torch.nn", torch_encoder(bf16=False), LENGTHS),
     Case("attention", "torch.nn bf16", torch_encoder(bf16=True), LENGTHS),

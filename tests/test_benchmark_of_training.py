@@ -50,7 +50,8 @@ def test_the_weights_of_a_peer_are_trained_though_its_builder_returns_a_function
 
 def test_a_mixer_is_a_line_of_its_share_and_of_ratios_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Products of 1,572,864 FLOPs per token in 15.72864 and 7.86432 us are 100 and 200 GFLOP/s.
-    limit = [row("products", "float32", 15.72864), row("products", "bf16", 7.86432)]
+    # A copy of 256 channels of 4 bytes reads and writes 2,048 bytes a token: in 0.1024 us that is 20 GB/s.
+    limit = [row("products", "float32", 15.72864), row("products", "bf16", 7.86432), row("products", "memory", 0.1024)]
     each = benchmark.flops_per_token("attention", 1024)
     ours = row("attention", "ours", each / 50e3)
     rows = [*limit, ours, row("attention", "ours bf16", each / 150e3), row("attention", "peer", each / 25e3)]
@@ -59,6 +60,7 @@ def test_a_mixer_is_a_line_of_its_share_and_of_ratios_to_it(tmp_path: Path, monk
     (tmp_path / "parts.csv").write_text("mixer,precision,linear maps\nattention,float32,0.5\nattention,bf16,0.4\n")
     lines = benchmark.page([*rows, lost]).splitlines()
     assert "Plain products: 100 GFLOP/s in float32." in lines and "Plain products: 200 GFLOP/s in bf16." in lines
+    assert "Memory: 20.0 GB/s, read and written by a copy." in lines
     assert lines[-1].endswith("| 10 | 50% | 50% | 3.00 (10) | 1.33 |  | peer 0.50 (10); large does not fit |")
 
 
