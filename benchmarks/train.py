@@ -154,14 +154,20 @@ def about_bf16(rows: list[Row]) -> str:
 
 
 def about_compiled(rows: list[Row]) -> str:
-    """Returns how many of the steps that were compiled became how much faster."""
-    found = list(speedups(rows, "ours compiled").values())
+    """Returns how many compiled steps are how much faster, which are slower, and which took too long to compile."""
+    found = {mixer: ratio for (mixer, _), ratio in speedups(rows, "ours compiled").items()}
     if not found:
         return "- No step was compiled."
+    slower = [
+        f"{ratio:.2f} (`{mixer}`)" for mixer, ratio in sorted(found.items(), key=lambda each: each[1]) if ratio < 1
+    ]
+    late = [f"`{row['group']}`" for row in rows if row["side"] == "ours compiled" and row["status"] == "build"]
     return (
-        f"- **Compiled, {sum(ratio > 1 for ratio in found)} of {len(found)} steps are faster on a CPU**: "
-        f"{min(found):.2f} to {max(found):.2f} times as fast as they are, after a minute or two of compiling."
-    )
+        f"- **Compiled, {sum(ratio > 1 for ratio in found.values())} of {len(found)} steps are faster on a CPU**, up "
+        f"to {max(found.values()):.2f} times, after up to two minutes of compiling. "
+        + f"Others are as many times as fast: {', '.join(slower)}. " * bool(slower)
+        + f"It takes longer than that for {', '.join(late)}." * bool(late)
+    ).rstrip()
 
 
 def about_maps(rows: list[Row]) -> str:

@@ -19,7 +19,7 @@ from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions
 from levelfield.cli.served_options import client_of, prices_of, way_of
 from levelfield.cli.streams import Say, say_all
 from levelfield.files import check_name, disk_errors, made
-from levelfield.longcontext import damage, model_record, pace, runner
+from levelfield.longcontext import answers, damage, model_record, pace, runner
 from levelfield.longcontext.bill import Bill, Prices
 from levelfield.longcontext.cut_off import cut_lengths
 from levelfield.longcontext.evaluation import Evaluation
@@ -79,7 +79,7 @@ def evaluate(choice: Choice, asked: EvalOptions, sources: Sources, output: Outpu
         here = tokenizer_here(word) if (word := choice.model.tokenizer) and word != SERVER else None
         with client_of(address, choice.served) as client:
             client.say = say
-            listed = _listed(client, choice, here, say)
+            listed = _listed(client, choice, here, output.runs_dir, say)
             name = model_of(choice.served.model, listed, address)
             if (names := _names(listed.models)) and name not in names:
                 say(f"The server lists no model {name}, and may refuse it: it has {_few(names)}.")
@@ -125,18 +125,22 @@ def _checked(asked: EvalOptions, model: str, sources: Sources, say: Say) -> tupl
     return found
 
 
-def _listed(client: Client, choice: Choice, here: Tokenizer | None, say: Say) -> Listed:
+def _listed(client: Client, choice: Choice, here: Tokenizer | None, runs_dir: Path, say: Say) -> Listed:
     """Returns the models that the server names; none for a dry run that needs no server and finds none.
 
-    here: the tokenizer that needs no server. Raises UserError where no server answers or it has another address.
+    here: the tokenizer that needs no server. runs_dir: where answers may be stored already. Raises UserError where no
+    server answers or it has another address.
     """
+    model = choice.served.model
     try:
         listed = client.listed()
     except Nobody as nobody:
-        if not (choice.dry_run and choice.served.model and here):
-            raise
-        say(f"{nobody} The dry run goes on without it, and does not know the longest prompt that its model takes.")
-        return Listed([])
+        if choice.dry_run and model and here:
+            say(f"{nobody} The dry run goes on without it, and does not know the longest prompt that its model takes.")
+            return Listed([])
+        if model and answers.predictions(folder_of(model, runs_dir)):
+            raise Nobody(f"{nobody} For a report of what is stored, give --rescore.") from nobody
+        raise
     client.check_path()
     return listed
 

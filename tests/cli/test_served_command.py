@@ -337,6 +337,16 @@ def test_a_dry_run_that_needs_no_server_goes_on_without_one(
         assert "No server answers" in refusals.refused(capsys, "ruler", NOBODY, *words)
 
 
+def test_without_a_server_what_is_stored_can_be_had_by_the_option_that_is_named(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ruler(server, "--model", "toy")
+    shown = refusals.refused(capsys, "ruler", NOBODY, *FEW, "--model", "toy")
+    assert "No server answers at" in shown and shown.rstrip().endswith("what is stored, give --rescore.")
+    app.main(["ruler", NOBODY, *FEW, "--model", "toy", "--rescore"])
+    assert "rescore" not in refusals.refused(capsys, "ruler", NOBODY, *FEW, "--model", "other")
+
+
 def test_only_what_was_asked_is_said_to_be_left_out(server: ModelServer, capsys: pytest.CaptureFixture[str]) -> None:
     ruler(server, "--model", "toy", "--tasks", "vt", "niah_single_1")
     assert "Left out of vt at 700: 4 samples." in capsys.readouterr().out

@@ -91,7 +91,7 @@ def _forward(inputs: _Inputs, state: Tensor, chunk: int, keep: bool) -> tuple[Te
         read = qs @ bounds[:, :-1].flatten(-2)  # (n, m, G, c, R V)
         weights = ((qs @ ks.mT).unsqueeze(3) * d.pairs).flatten(2, 3)  # (n, m, H, c, c)
         here = y[span.rows, span.steps].unflatten(1, (span.chunks, span.size))
-        torch.mul(_by_head(read, heads), d.before, out=here)
+        here.copy_(_by_head(read, heads) * d.before)
         here += (weights @ vs).transpose(2, 3)
     return y, carry.transpose(2, 3).flatten(1, 2), states
 
