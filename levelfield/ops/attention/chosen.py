@@ -169,8 +169,10 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, steps: Tensor, bloc
     none = -(-total // block)  # a place after the last block
     among = torch.zeros(*blocks.shape[:3], none + 1, dtype=torch.bool, device=q.device)
     among.scatter_(3, torch.where(blocks < 0, none, blocks), True)
-    before = torch.arange(total, device=q.device) <= steps[:, None]
-    seen = among[..., :none].repeat_interleave(block, 3)[..., :total] & before  # (B, G, q, K)
+    keys_at = torch.arange(total, device=q.device)
+    # Gathered: of flags that are repeated and then cut to K, torch's compiler reads wrong ones on a CPU.
+    seen = among.gather(3, (keys_at // block).expand(*blocks.shape[:3], -1))  # (B, G, q, K)
+    seen = seen & (keys_at <= steps[:, None])
     seen, keys, values = (x.repeat_interleave(ratio, 1) if x.shape[1] > 1 else x for x in (seen, k, v))
     rows = q.transpose(2, 3).flatten(1, 2)  # (B, H, q, d)
     heads = len(q), rows.shape[1], -1, -1
