@@ -31,6 +31,7 @@ from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Lease
+from levelfield.runs.compiled import check_compiled
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile, resumed
 from levelfield.runs.ledger import (
@@ -292,6 +293,9 @@ class _Execution:
         net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
         if resume is not None:
             resume.restore(state, self.group)
+        if net.compiled and state.step < plan.steps:
+            apart = check_compiled(state, plan, split, seed)
+            self.notes += [] if state.step or apart in self.notes else [apart]
         journal = Journal(
             self.progress,
             number=number,

@@ -1,21 +1,28 @@
-"""Which mixers torch.compile makes kernels of: a compiled block takes the same training step as the plain one."""
+"""What torch.compile makes of blocks: the training step of the plain ones, for each mixer, or a run that is refused."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from tiny import MODEL, FirstSymbol, training_loss
+from tiny import MODEL, FirstSymbol, RunningMean, recipe, training_loss
+from torch import Tensor, nn
 
+from levelfield import protocols
 from levelfield.data.batches import SplitOnDevice
+from levelfield.files import read_json
 from levelfield.mixers import classes
 from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator
-from levelfield.spec import Block, MixerConfig, Numerics
+from levelfield.run import execute
+from levelfield.runs import store
+from levelfield.spec import Block, MixerConfig, Numerics, Run, UserError
 
 TASK = FirstSymbol(length=24)
 BATCH = SplitOnDevice(TASK.build(None)["train"], torch.device("cpu")).gather(torch.arange(8))
@@ -35,7 +42,7 @@ def what_the_compiler_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The loss of a training step and the gradients of all parameters."""
-    model = replace(MODEL, mixers=(config,), depth=1, width=32, block=Block(feedforward=64))
+    model = replace(MODEL, mixers=(config,), depth=1, width=64, block=Block(feedforward=64))
     model = replace(model, causal="causal" in config.directions)
     net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0, numerics=numerics)
     net.compile_blocks(ragged=True)
@@ -45,7 +52,7 @@ def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[to
 
 def gradients_of_one(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, ...]:
     """The gradients of all parameters after a pass over one sequence without padding."""
-    model = replace(MODEL, mixers=(config,), depth=1, width=32, block=Block(feedforward=64))
+    model = replace(MODEL, mixers=(config,), depth=1, width=64, block=Block(feedforward=64))
     model = replace(model, causal="causal" in config.directions)
     net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0, numerics=numerics).train()
     net.compile_blocks(ragged=False)
@@ -77,3 +84,50 @@ def test_a_block_compiled_for_one_long_sequence_has_the_gradients_of_the_plain_o
     found, wanted = (gradients_of_one(config(), Numerics(compile=on)) for on in (True, False))
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+class Off(torch.autograd.Function):
+    """Leaves values as they are, and makes their gradients 5 % too large."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad * 1.05
+
+
+def compiled_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[nn.Module], object], dropout: float = 0.0
+) -> list[str]:
+    """Trains for some steps with blocks that `made` has compiled, and returns the notes of the ledger."""
+    monkeypatch.setattr(torch, "compile", lambda block, dynamic: made(block))
+    model = replace(MODEL, mixers=(RunningMean(dropout=dropout),), block=replace(MODEL.block, norm="batch"))
+    run = Run(TASK, model, protocols.scratch(recipe(6)), 0, Numerics(compile=True))
+    execute(run, folder, folder / "data", "cpu")
+    return read_json(folder / store.LEDGER)["notes"]
+
+
+def test_compiled_blocks_are_compared_with_plain_ones_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (said,) = compiled_run(tmp_path / "same", monkeypatch, lambda block: lambda y, mask: block(y, mask))
+    assert said == "Compiled blocks had the gradient of the plain ones at the start, to 0e+00 of its norm."
+    (said,) = compiled_run(tmp_path / "drawing", monkeypatch, lambda block: block, dropout=0.5)
+    assert said.startswith("Compiled blocks were not compared with the plain ones, as these draw")
+    with pytest.raises(
+        UserError, match=r"^Torch's compiler is wrong about this model: .* off by 0.0\d+ of its norm. L"
+    ):
+        compiled_run(tmp_path / "backward", monkeypatch, lambda block: lambda y, mask: Off.apply(block(y, mask)))
+    with pytest.raises(UserError, match=r"off by inf of its norm\. Leave compile out"):
+        compiled_run(tmp_path / "nan", monkeypatch, lambda block: lambda y, mask: block(y, mask) * torch.nan)
+
+
+def test_the_comparison_changes_nothing_that_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = []
+    for name in ("compared", "not-compared"):
+        compiled_run(tmp_path / name, monkeypatch, lambda block: block, dropout=0.1)
+        weights.append((tmp_path / name / store.WEIGHTS).read_bytes())
+        monkeypatch.setattr("levelfield.run.check_compiled", lambda *given: "")
+    assert weights[0] == weights[1]

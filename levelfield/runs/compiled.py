@@ -1,0 +1,67 @@
+"""Compares compiled blocks with the plain ones before a phase trains: torch's compiler may be wrong without a word.
+
+    note = check_compiled(state, plan, split, seed)      # of the ledger; or one sentence where their gradients differ
+
+It computes three gradients of the part of a batch that this process trains on next: two of the plain blocks, that tell
+whether these draw random numbers, of which a compiler draws others; and one of the compiled blocks, whose kernels
+training then goes on with.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from levelfield.data.batches import SplitOnDevice, batches_of
+from levelfield.objectives.base import BatchPart
+from levelfield.rng import generator, seeded
+from levelfield.spec.errors import UserError
+from levelfield.train import Plan, State, part_losses, parts_of
+
+OFF = 0.02  # how far a gradient of compiled blocks may be from that of the plain ones, in parts of its norm
+
+
+def check_compiled(state: State, plan: Plan, split: SplitOnDevice, seed: int) -> str:
+    """Returns a sentence on how far the gradient of compiled blocks is from that of the plain ones.
+
+    Leaves weights, buffers and generators as they are. Raises UserError where it is farther than OFF.
+    """
+    batch = split.gather(batches_of(seed, split.examples, plan.recipe).order(state.step))
+    part = parts_of(batch, plan, generator(seed, "mask", state.step), [1.0] * len(plan.objective.parts))[0]
+    net = state.net.train()
+    compiled, net.compiled = net.compiled, ()
+    try:
+        plain, redrawn = (_gradient(state, plan, part, draw) for draw in range(2))
+    finally:
+        net.compiled = compiled
+    if not plain.isfinite().all():
+        return "Compiled blocks were not compared with the plain ones, whose gradient is not finite at the start."
+    if _apart(redrawn, plain) > OFF:
+        return "Compiled blocks were not compared with the plain ones, as these draw random numbers."
+    apart = _apart(_gradient(state, plan, part, 0), plain)
+    if apart > OFF:
+        raise UserError(
+            "Torch's compiler is wrong about this model: the gradient of its blocks is off by "
+            f"{apart:.2g} of its norm. Leave compile out."
+        )
+    return f"Compiled blocks had the gradient of the plain ones at the start, to {apart:.0e} of its norm."
+
+
+def _gradient(state: State, plan: Plan, part: BatchPart, draw: int) -> Tensor:
+    """Returns the gradient of the summed losses with respect to all N weights, one behind another, (N,)."""
+    weights = [weight for weight in state.net.parameters() if weight.requires_grad]
+    buffers = [(buffer, buffer.clone()) for buffer in state.net.buffers()]
+    with seeded(draw, "compiled", device=part.batch.raw.device):
+        loss = part_losses(state.net, part, plan.objective, plan.input).sum()
+        found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+    for buffer, before in buffers:
+        buffer.copy_(before)
+    return torch.cat([torch.view_as_real(each).flatten() if each.is_complex() else each.flatten() for each in found])
+
+
+def _apart(gradient: Tensor, other: Tensor) -> float:
+    """Returns the norm of the difference in parts of the other's norm; infinite where it is not finite."""
+    apart = float((gradient - other).norm() / other.norm().clamp_min(torch.finfo(other.dtype).tiny))
+    return apart if math.isfinite(apart) else math.inf
