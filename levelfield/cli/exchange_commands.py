@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from levelfield.cli import ruler_command
-from levelfield.cli.ruler_options import EvalOptions, OutputOptions, TextOptions
+from levelfield.cli.ruler_options import EvalOptions, TextOptions
 from levelfield.cli.streams import Say, say_all, several
 from levelfield.files import check_name, disk_errors, read_json
 from levelfield.longcontext import damage, earlier_export, exported, imported, model_record
@@ -82,7 +82,7 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         say(f'Add the answer to each line as "pred", then: levelfield import {folder} --model NAME')
 
 
-def import_(files: Sequence[str], model: str, length: int | None, output: OutputOptions, say: Say) -> None:
+def import_(files: Sequence[str], model: str, length: int | None, runs_dir: Path, report_dir: Path, say: Say) -> None:
     """Reads exported runs back where only folders without answers are named. Otherwise it stores the answers of all
     files in one folder, and writes rows and report. Raises UserError."""
     if absent := [file for file in files if not os.path.exists(file)]:
@@ -94,7 +94,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             raise UserError(f"{path} is neither an exported run nor has it answers of {imported.EXAMPLES}: name these.")
     given = {path: imported.files_in(path) if path.is_dir() else [path] for path in map(Path, files)}
     if given and not any(given.values()):
-        import_runs(list(given), output.runs_dir, say)
+        import_runs(list(given), runs_dir, say)
         return
     if empty := [folder for folder, inside in given.items() if not inside]:
         raise UserError(f"{empty[0]} has no answers of {imported.EXAMPLES}: leave it out, or import it alone.")
@@ -106,8 +106,8 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
     twice: list[Prediction] = []
     found = imported.read_all(paths, length, twice.append)
     failed = imported.failed(paths, found)
-    folder = output.runs_dir / "ruler" / label
-    with reserved(folder, output.report_dir, say), disk_errors(folder, "--runs-dir"):
+    folder = runs_dir / "ruler" / label
+    with reserved(folder, report_dir, say), disk_errors(folder, "--runs-dir"):
         damage.check(folder)
         model_record.claim(folder, model=model, tokenizer="unknown", precision="imported")
         note_ways(folder, imported.sentence(found))
@@ -126,7 +126,7 @@ def import_(files: Sequence[str], model: str, length: int | None, output: Output
             f"{several(beside, 'earlier answer')} to other questions of the same tasks and lengths stayed, and scores "
             "are of both: give another run a --model name of its own."
         )
-    ruler_command.conclude(folder, output.report_dir, say)
+    ruler_command.conclude(folder, report_dir, say)
     say_all(_cut_off(found), say)
 
 

@@ -135,7 +135,8 @@ def import_(
     files: Positional[Files],
     model: Text = "",
     length: Annotated[Length, arg(help_behavior_hint="")] = 0,
-    output: Annotated[OutputOptions, arg(name="")] = OUTPUT,
+    runs_dir: Folder = Path("runs"),
+    report_dir: Folder = Path("report"),
 ) -> None:
     """Read an exported run, or answers that other evaluators have stored, whose report is then written.
 
@@ -145,7 +146,9 @@ def import_(
             .json), or folders of such files, where no .json is read
         model: the name under which answers are reported
         length: in tokens, where neither a file of answers nor its folder says it
+        runs_dir: folder of run directories
+        report_dir: folder of reports
     """
     from levelfield.cli import exchange_commands
 
-    exchange_commands.import_(files, model, length or None, output, say)
+    exchange_commands.import_(files, model, length or None, runs_dir, report_dir, say)
