@@ -23,7 +23,11 @@ def of_process() -> dict[str, Any]:
     """What a test could leave changed for those after it in the same process. Whoever has torch has it imported."""
     own = {getattr(signal, "SIGALRM", None)}  # of pytest-timeout, until a test fails
     found: dict[str, Any] = {f"signal {number}": signal.getsignal(number) for number in signal.valid_signals() - own}
-    found |= {"folder": Path.cwd(), "limit of csv": csv.field_size_limit(), "sys.path": list(sys.path)}
+    found |= {
+        "folder": Path.cwd(),
+        "limit of csv": csv.field_size_limit(),
+        "sys.path": [path for path in sys.path if not path.endswith(VENDORED)],
+    }
     found |= {"format of warnings": warnings.formatwarning}
     found |= {f"variable {name}": value for name, value in os.environ.items() if not name.startswith(OF_OTHERS)}
     if (torch := sys.modules.get("torch")) is not None:
@@ -38,7 +42,8 @@ def of_process() -> dict[str, Any]:
     return found
 
 
-OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_")  # variables that pytest and torch set for themselves
+OF_OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "_TORCHINDUCTOR_")  # variables that pytest and torch set for themselves
+VENDORED = "_vendor"  # the end of a folder that setuptools adds to the path, which torch's compiler imports
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +28,6 @@ PLAIN: dict[str, str] = {
     "kda": "torch's compiler had not traced the loops of its recurrence over lengths that vary after fifteen minutes.",
 }
 """Mixers whose blocks cannot be compiled, and why."""
-
-
-@pytest.fixture(autouse=True)
-def what_the_compiler_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes back what torch's compiler adds to the search path of modules and to the environment."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "")
-    del os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"]
 
 
 def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[torch.Tensor]]:

@@ -51,6 +51,8 @@ class Choice(NamedTuple):
 def pool(x: Tensor, block: int) -> Tensor:
     """The means of whole blocks of keys or values: (B, G, K, d) -> (B, G, K // block, d)."""
     whole = x.shape[2] // block
+    if not whole:  # torch's compiler makes no kernel of what has no elements
+        return x[:, :, :0]
     return x[:, :, : whole * block].unflatten(2, (whole, block)).mean(3)
 
 
@@ -60,6 +62,8 @@ def attend_pooled(q: Tensor, k: Tensor, v: Tensor, past: int, block: int) -> tup
     q: (B, H, Q, d), the first at step `past`; k, v: (B, G, N, d). A query before the end of the first block reads 0.
     """
     shared = k.shape[1]
+    if not k.shape[2]:  # as in `pool`
+        return torch.zeros_like(q), q.new_zeros(*q.shape[:3], 0)
     ends = torch.arange(1, k.shape[2] + 1, device=q.device) * block - 1
     ahead = ends > torch.arange(past, past + q.shape[2], device=q.device)[:, None]
     rows = q.unflatten(1, (shared, -1)).flatten(2, 3)  # (B, G, R Q, d)
