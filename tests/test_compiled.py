@@ -19,7 +19,7 @@ from levelfield.model import Network
 from levelfield.objectives import Classify, heads
 from levelfield.rng import generator
 from levelfield.run import execute
-from levelfield.runs import store
+from levelfield.runs import compiled, store
 from levelfield.spec import Block, MixerConfig, Numerics, Run, UserError
 
 TASK = FirstSymbol(length=24)
@@ -105,13 +105,16 @@ def test_compiled_blocks_are_compared_with_plain_ones_before_the_first_step(
     (said,) = compiled_run(tmp_path / "same", monkeypatch, lambda block: lambda y, mask: block(y, mask))
     assert said == "Compiled blocks had the gradient of the plain ones at the start, to 0e+00 of its norm."
     (said,) = compiled_run(tmp_path / "drawing", monkeypatch, lambda block: block, dropout=0.5)
-    assert said.startswith("Compiled blocks were not compared with the plain ones, as these draw")
+    assert said.startswith("Compiled blocks were not compared with the plain ones, whose gradient depends on draws")
     with pytest.raises(
         UserError, match=r"^Torch's compiler is wrong about this model: .* off by 0.0\d+ of its norm. L"
     ):
         compiled_run(tmp_path / "backward", monkeypatch, lambda block: lambda y, mask: Off.apply(block(y, mask)))
     with pytest.raises(UserError, match=r"off by inf of its norm\. Leave compile out"):
         compiled_run(tmp_path / "nan", monkeypatch, lambda block: lambda y, mask: block(y, mask) * torch.nan)
+    monkeypatch.setattr(compiled, "_rounded", lambda *given: compiled._gradient(*given, 0) * 1.03)
+    (said,) = compiled_run(tmp_path / "rounded", monkeypatch, lambda block: lambda y, mask: Off.apply(block(y, mask)))
+    assert said.startswith("Compiled blocks had the gradient of the plain ones at the start, to 4e-02")
 
 
 def test_the_comparison_changes_nothing_that_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

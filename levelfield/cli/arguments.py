@@ -157,14 +157,29 @@ def data_folder(text: str) -> Path:
             f"--data is the folder of prepared data, and {text} is a file: give your own data with --own {name}, or "
             f"to `levelfield audit {name}` and `levelfield data prepare {name}` as their first word."
         )
+    return folder(text)
+
+
+def folder(text: str) -> Path:
+    """Reads the name of a folder. Raises UserError for none, such as a variable that is not set leaves, and for what
+    cannot be a folder's."""
+    if not text.strip():
+        raise UserError("A folder's name is empty: name one, such as . for this one, or leave the option out.")
     return files.folder(text)
 
 
-Folder = Annotated[Path, _one("FOLDER", files.folder)]
+def of_runs(text: str) -> str:
+    """Reads the id of a run, or a pattern. Raises UserError for none, which would choose all runs."""
+    if not text.strip():
+        raise UserError("--only and --filter name runs, and this is empty: leave them out to choose all.")
+    return text
+
+
+Folder = Annotated[Path, _one("FOLDER", folder)]
 DataFolder = Annotated[Path, _one("FOLDER", data_folder)]
 Folders = Annotated[
     tuple[Path, ...],
-    _some("FOLDER ...", lambda words: tuple(map(files.folder, words))),
+    _some("FOLDER ...", lambda words: tuple(map(folder, words))),
     NO_HINT,
 ]
 Paths = Annotated[tuple[Path, ...], _some("RUNS ...", lambda words: tuple(map(Path, words))), NO_HINT]
@@ -187,6 +202,8 @@ Decimal = Annotated[float, _one("X", decimal), NO_HINT]
 Rate = Annotated[float | None, _one("X", real), NO_HINT]
 Device = Annotated[str, _one("DEVICE", str)]
 Text = Annotated[str, _one("TEXT", str), NO_HINT]
+Pattern = Annotated[str, _one("PATTERN", of_runs), NO_HINT]
+RunId = Annotated[str, _one("RUN_ID", of_runs), NO_HINT]
 Column = Annotated[str, _one("COLUMN", str), NO_HINT]
 Switch = Annotated[bool, NO_HINT]
 Name = Annotated[str | None, _one("TEXT", str), NO_HINT]

@@ -82,7 +82,9 @@ def export(name: str, asked: EvalOptions, texts: TextOptions, target: Target, sa
         say(f'Add the answer to each line as "pred", then: levelfield import {folder} --model NAME')
 
 
-def import_(files: Sequence[str], model: str, length: int | None, runs_dir: Path, report_dir: Path, say: Say) -> None:
+def import_(
+    files: Sequence[str], model: str, length: int | None, say: Say, *, runs_dir: Path, report_dir: Path
+) -> None:
     """Reads exported runs back where only folders without answers are named. Otherwise it stores the answers of all
     files in one folder, and writes rows and report. Raises UserError."""
     if absent := [file for file in files if not os.path.exists(file)]:

@@ -151,4 +151,4 @@ def import_(
     """
     from levelfield.cli import exchange_commands
 
-    exchange_commands.import_(files, model, length or None, runs_dir, report_dir, say)
+    exchange_commands.import_(files, model, length or None, say, runs_dir=runs_dir, report_dir=report_dir)

@@ -61,8 +61,10 @@ def to_json(name: str, effort: str, runs: Mapping[Run, bool]) -> str:
     """Returns a plan for other programs. runs: whether each is complete.
 
     For each task, `arms` has the ids of the runs of every arm, and `differences` every field in which arms differ, with
-    whole values and all the arms that have them.
+    whole values and all the arms that have them. Raises UserError for a run that cannot work.
     """
+    for run in runs:
+        check(run)
     listed = [
         {"id": run.id, "task": run.task.name, "model": run.model.label, "protocol": run.protocol.name}
         | {"seed": run.seed, "done": done}

@@ -183,7 +183,9 @@ def _arms(study: Study, effort: Effort, matches: RunFilter = every_run) -> list[
         if own:
             found.append(TunedArm(own, tried))
     if grouped and not found:
-        raise UserError(f"No arm of {study.name} is chosen: --filter takes patterns of its run ids.")
+        raise UserError(
+            f"No run of {study.name} is chosen: with the same options, `levelfield plan --json` lists its runs."
+        )
     return found
 
 

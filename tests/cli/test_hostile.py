@@ -62,6 +62,15 @@ def test_a_folder_that_cannot_be_made_is_refused_before_any_run(
     assert "give another" in refused(capsys, "run", "toys.py", "--device", "cpu", option, place)
 
 
+@pytest.mark.parametrize("option", ["--runs-dir", "--data", "--only", "--filter"])
+def test_what_a_variable_that_is_not_set_leaves_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    before = sorted(here.iterdir())
+    assert "empty" in refused(capsys, "run", "toys.py", "--device", "cpu", option, "")
+    assert sorted(here.iterdir()) == before
+
+
 @pytest.mark.parametrize("words", [["plan", "toys.py"], ["report", "toys.py"], ["results", "SELECT 1"]], ids=str)
 def test_commands_that_only_read_refuse_such_folders_too(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str]

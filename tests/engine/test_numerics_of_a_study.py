@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import refusals
 import toys
 
 from levelfield.cli.train_commands import report_command
@@ -47,3 +48,11 @@ def test_a_name_with_all_that_is_asked_for_can_name_a_folder() -> None:
         check_name("study", name)
         assert name.startswith("miralles2025_enriched-tuned-bf16-compile-")
     assert len(set(names)) == 2 and names[1] == names[2]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=str)
+def test_a_plan_refuses_numerics_that_its_runs_cannot_have_in_every_form(
+    here: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    shown = refusals.refused(capsys, "plan", "toys.py", "--effort", "smoke", "--accumulate", "7", *form)
+    assert "no 7 equal parts: let accumulate divide it" in shown

@@ -249,7 +249,7 @@ def test_only_chooses_the_arms_that_are_tuned(folder: Path) -> None:
     (run, _) = toy_study().runs("smoke")
     job = Job(Source("toys.py", trials=3), "smoke", folder / "runs", folder / "data", pattern=run.id)
     assert len(job.trials.load()[1]) == 3
-    with pytest.raises(UserError, match="No arm"):
+    with pytest.raises(UserError, match="No run"):
         replace(job, pattern="image-*").trials.load()
     assert Job.from_json(job.trials.to_json()) == job.trials
 
