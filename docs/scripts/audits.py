@@ -190,9 +190,11 @@ def _plausible(found: Reading) -> str:
 
 def committed() -> list[Reading]:
     """Returns the audits in results/audits/ for which models were trained; one without rules has the scores of those in
-    results/audits/without-models/, where guessing says that both are of the same test examples."""
+    results/audits/without-models/, where guessing says that both are of the same test examples. Each is under the name
+    that `levelfield list tasks` has."""
     ruled = {each.task: each for each in of_rules()}
-    return [_with_rules(read(path), ruled) for path in sorted(ROWS.glob("*.csv"))]
+    found = (replace(read(path), task=path.stem.rpartition("-")[0]) for path in sorted(ROWS.glob("*.csv")))
+    return [_with_rules(each, ruled) for each in found]
 
 
 def _with_rules(found: Reading, ruled: Mapping[str, Reading]) -> Reading:
@@ -204,7 +206,7 @@ def _with_rules(found: Reading, ruled: Mapping[str, Reading]) -> Reading:
 
 
 def of_rules() -> list[Reading]:
-    """Returns the audits in results/audits/without-models/, each under the name that `levelfield list tasks` has."""
+    """Returns the audits in results/audits/without-models/, each under such a name, too."""
     return [replace(read(path), task=path.stem) for path in sorted(RULES.glob("*.csv"))]
 
 

@@ -76,7 +76,7 @@ def _parts(audits: Sequence[Reading]) -> Iterator[Part]:
     """Yields the windows by their steps, what sees everything, what is left without order, and the best rule."""
     steps = sorted({int(share.place) for f in audits for share in f.of_kind(WINDOW).values()})
     windows = {f.task: {share.place: share for share in f.of_kind(WINDOW).values()} for f in audits}
-    title = "share of what was learnt that trained windows of so many steps have"
+    title = "share of what was learnt that windows of so many steps have"
     yield Part(title, tuple(f"{most}" for most in steps), windows)
     free = {f.task: f.of_kind(FREE) for f in audits}
     yield Part("models that\nsee all", tuple(dict.fromkeys(n for shares in free.values() for n in shares)), free)
