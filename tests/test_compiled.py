@@ -24,8 +24,11 @@ from levelfield.spec import Block, MixerConfig, Numerics, Run, UserError
 
 TASK = FirstSymbol(length=24)
 BATCH = SplitOnDevice(TASK.build(None)["train"], torch.device("cpu")).gather(torch.arange(8))
+UNWRITTEN = "Over lengths that vary, torch's compiler reads what it has not written yet, and so runs are refused."
 PLAIN: dict[str, str] = {
     "kda": "torch's compiler had not traced the loops of its recurrence over lengths that vary after fifteen minutes.",
+    "gated_deltanet": UNWRITTEN,
+    "deltaproduct": UNWRITTEN,
 }
 """Mixers whose blocks cannot be compiled, and why."""
 
