@@ -158,16 +158,17 @@ def about_compiled(rows: list[Row]) -> str:
     found = {mixer: ratio for (mixer, _), ratio in speedups(rows, "ours compiled").items()}
     if not found:
         return "- No step was compiled."
-    slower = [
-        f"{ratio:.2f} (`{mixer}`)" for mixer, ratio in sorted(found.items(), key=lambda each: each[1]) if ratio < 1
-    ]
-    late = [f"`{row['group']}`" for row in rows if row["side"] == "ours compiled" and row["status"] == "build"]
-    return (
+    said = [
         f"- **Compiled, {sum(ratio > 1 for ratio in found.values())} of {len(found)} steps are faster on a CPU**, up "
-        f"to {max(found.values()):.2f} times, after up to two minutes of compiling. "
-        + f"Others are as many times as fast: {', '.join(slower)}. " * bool(slower)
-        + f"It takes longer than that for {', '.join(late)}." * bool(late)
-    ).rstrip()
+        f"to {max(found.values()):.2f} times, after up to two minutes of compiling."
+    ]
+    if slower := sorted((ratio, mixer) for mixer, ratio in found.items() if ratio < 1):
+        said.append(
+            f"Others are as many times as fast: {', '.join(f'{ratio:.2f} (`{mixer}`)' for ratio, mixer in slower)}."
+        )
+    if late := [f"`{row['group']}`" for row in rows if row["side"] == "ours compiled" and row["status"] == "build"]:
+        said.append(f"It takes longer than that for {', '.join(late)}.")
+    return " ".join(said)
 
 
 def about_maps(rows: list[Row]) -> str:

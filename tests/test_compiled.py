@@ -34,22 +34,25 @@ PLAIN: dict[str, str] = {
 """Mixers whose blocks cannot be compiled, and why."""
 
 
-def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The loss of a training step and the gradients of all parameters."""
+def network(config: MixerConfig, numerics: Numerics, *, ragged: bool) -> Network:
+    """One block of the mixer, in training mode and compiled where numerics say so."""
     model = replace(MODEL, mixers=(config,), depth=1, width=64, block=Block(feedforward=64))
     model = replace(model, causal="causal" in config.directions)
     net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0, numerics=numerics)
-    net.compile_blocks(ragged=True)
-    loss = training_loss(net.train(), BATCH, Classify(), TASK.input, generator(0, "mask"))
+    net.compile_blocks(ragged=ragged)
+    return net.train()
+
+
+def step(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The loss of a training step and the gradients of all parameters."""
+    net = network(config, numerics, ragged=True)
+    loss = training_loss(net, BATCH, Classify(), TASK.input, generator(0, "mask"))
     return loss.detach(), list(torch.autograd.grad(loss, list(net.parameters()), allow_unused=True))
 
 
 def gradients_of_one(config: MixerConfig, numerics: Numerics) -> tuple[torch.Tensor, ...]:
     """The gradients of all parameters after a pass over one sequence without padding."""
-    model = replace(MODEL, mixers=(config,), depth=1, width=64, block=Block(feedforward=64))
-    model = replace(model, causal="causal" in config.directions)
-    net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0, numerics=numerics).train()
-    net.compile_blocks(ragged=False)
+    net = network(config, numerics, ragged=False)
     symbols = torch.randint(2, 10, (1, 200), generator=torch.Generator().manual_seed(0))  # no ties of NSA's blocks
     hidden_states = net.hidden_states(symbols, None)
     loss = net.head("label", hidden_states, None).square().sum()

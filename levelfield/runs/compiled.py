@@ -22,7 +22,7 @@ from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
 from levelfield.spec.model import Model
 from levelfield.spec.numerics import Precision
-from levelfield.train import Plan, State, part_losses, parts_of
+from levelfield.train import Plan, State, copied, part_losses, parts_of
 
 OFF = 0.02  # how far a gradient of compiled blocks may always be from that of the plain ones, in parts of its norm
 TIMES = 4  # as far as draws and rounding take that of the plain ones, it may be too
@@ -67,16 +67,15 @@ def check_compiled(state: State, plan: Plan, split: SplitOnDevice, seed: int) ->
 
 def _rounded(state: State, plan: Plan, part: BatchPart) -> Tensor:
     """Returns the gradient, (N,), with other random numbers, where each weight is off by one rounding, up or down."""
-    weights, size = list(state.net.parameters()), ROUNDING[state.net.numerics.precision]
-    draws, before = generator(0, "rounding"), [weight.detach().clone() for weight in weights]
+    before, draws, size = copied(state.net), generator(0, "rounding"), ROUNDING[state.net.numerics.precision]
     try:
-        for weight in weights:
-            up = torch.randint(2, weight.shape, generator=draws).to(weight.device)
-            weight.data.mul_(1 + size * (2 * up - 1))
+        with torch.no_grad():
+            for weight in state.net.parameters():
+                up = torch.randint(2, weight.shape, generator=draws).to(weight.device)
+                weight.mul_(1 + size * (2 * up - 1))
         return _gradient(state, plan, part, 1)
     finally:
-        for weight, value in zip(weights, before, strict=True):
-            weight.data.copy_(value)
+        state.net.load_state_dict(before)
 
 
 def _gradient(state: State, plan: Plan, part: BatchPart, draw: int) -> Tensor:
