@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from levelfield.ops.layers.constants import table
 from levelfield.ops.layers.interfaces import RecurrentLayer, ResidualGate
+from levelfield.ops.opaque import hide
 from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
 from levelfield.spec.io_types import Input, Tokens
@@ -323,6 +324,7 @@ class Network(nn.Module):
         """
         if self.numerics.compile:
             torch.compiler.reset()  # kernels of earlier runs in this process count towards its limit
+            hide()
             self.compiled = tuple(torch.compile(block, dynamic=ragged) for block in self.blocks)
 
     def rules(self) -> dict[str, ParamRule]:

@@ -98,7 +98,7 @@ class LongformerLayer(RecurrentLayer):
             of_global = self._global(x, x[:, :first])
             parts.append(attend(*of_global, mask, causal=False))
         if first < x.shape[1]:
-            parts.append(self._near(q[:, :, first:], k, v, mask))
+            parts += [self._near(q[:, :, first:], k, v, mask)]
         return self._joined(parts)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -119,7 +119,7 @@ class LongformerLayer(RecurrentLayer):
             if k.shape[2] < c.global_steps:
                 new |= {"global_keys": of_k, "global_values": of_v}
         if first < x.shape[1]:
-            parts.append(self._near(q[:, :, first:], k, v, None))
+            parts += [self._near(q[:, :, first:], k, v, None)]
         return self._joined(parts), new
 
     def _global(self, x: Tensor, global_steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:

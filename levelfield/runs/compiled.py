@@ -20,21 +20,12 @@ from levelfield.data.batches import SplitOnDevice, batches_of
 from levelfield.objectives.base import BatchPart
 from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
-from levelfield.spec.model import Model
 from levelfield.spec.numerics import Precision
 from levelfield.train import Plan, State, copied, part_losses, parts_of
 
 OFF = 0.02  # how far a gradient of compiled blocks may always be from that of the plain ones, in parts of its norm
 TIMES = 4  # as far as draws and rounding take that of the plain ones, it may be too
-RAGGED = ("deltaproduct", "gated_deltanet", "kda")  # labels of mixers that are not compiled for lengths that vary
 ROUNDING: Mapping[Precision, float] = {"float32": 2**-23, "tf32": 2**-11, "bf16": 2**-8}  # of a weight, in parts of it
-
-
-def check_ragged(model: Model) -> None:
-    """Raises UserError for a model with a mixer whose blocks are not to be compiled for lengths that vary: of the first
-    two of RAGGED, kernels read at some lengths what they have not written yet; those of KDA are never done."""
-    for label in sorted({mixer.label for mixer in model.mixers}.intersection(RAGGED)):
-        raise UserError(f"Blocks of {label} cannot be compiled for sequences of varying length: leave compile out.")
 
 
 def check_compiled(state: State, plan: Plan, split: SplitOnDevice, seed: int) -> str:

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from levelfield.ops.opaque import opaque
+
 BITS = 32  # of the integers that are hashed
 
 
+@opaque
 def attend_block_sparse(q: Tensor, k: Tensor, v: Tensor, real: Tensor, table: Tensor, listed: Tensor) -> Tensor:
     """Attention of each block of queries, (B, H, M, b, d), to the blocks of keys listed for it: (B, H, M, b, d).
 
@@ -33,6 +36,7 @@ def attend_block_sparse(q: Tensor, k: Tensor, v: Tensor, real: Tensor, table: Te
     return scaled_dot_product_attention(q.flatten(1, 2), k, v, seen).view(q.shape)
 
 
+@opaque
 def sample_blocks(keys: Tensor, taken: Tensor, blocks: Tensor) -> Tensor:
     """One block for each key, uniform among those of 0 to blocks - 1 that are not taken; `blocks` where all are.
 

@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from levelfield.ops.attention.softmax import split_spans
+from levelfield.ops.opaque import opaque
 
 GATHERED = 1 << 22  # numbers of keys that are gathered at a time
 DENSE = 4  # times the chosen steps, up to which attention is computed to all steps with a mask
@@ -48,6 +49,7 @@ class Choice(NamedTuple):
     total: int
 
 
+@opaque
 def pool(x: Tensor, block: int) -> Tensor:
     """The means of whole blocks of keys or values: (B, G, K, d) -> (B, G, K // block, d)."""
     whole = x.shape[2] // block
@@ -56,6 +58,7 @@ def pool(x: Tensor, block: int) -> Tensor:
     return x[:, :, : whole * block].unflatten(2, (whole, block)).mean(3)
 
 
+@opaque
 def attend_pooled(q: Tensor, k: Tensor, v: Tensor, past: int, block: int) -> tuple[Tensor, Tensor]:
     """Attention to the whole blocks that end at a query or before it: (B, H, Q, d), and its weights, (B, H, Q, N).
 
@@ -74,6 +77,7 @@ def attend_pooled(q: Tensor, k: Tensor, v: Tensor, past: int, block: int) -> tup
     return y.unflatten(2, (-1, q.shape[2])).flatten(1, 2), weights.flatten(1, 2)
 
 
+@opaque
 def choose(weights: Tensor, shared: int, choice: Choice) -> Tensor:
     """The blocks that each query chooses, (B, G, Q, n), -1 where there are fewer. n is `most`, or all blocks if fewer.
 
@@ -90,6 +94,7 @@ def choose(weights: Tensor, shared: int, choice: Choice) -> Tensor:
     return found.indices.masked_fill(found.values < 0, -1)
 
 
+@opaque
 def attend_chosen(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int) -> Tensor:
     """Attention to the steps of chosen blocks, up to the query's own: (B, H, Q, d).
 

@@ -24,9 +24,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.opaque import opaque
+
 BLOCK = 128  # queries whose scores exist at a time
 
 
+@opaque
 def attend_forgetting(q: Tensor, k: Tensor, v: Tensor, log_forget: Tensor) -> Tensor:
     """Causal attention of q, (B, H, Q, d), the last Q of K steps, to the keys up to each: (B, H, Q, d).
 

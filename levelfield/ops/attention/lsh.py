@@ -32,6 +32,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW
+from levelfield.ops.opaque import opaque
 
 CPU_BLOCK_ELEMENTS = 1 << 18  # scores in a block: 1 MiB of float32
 DEVICE_BLOCK_ELEMENTS = 1 << 26
@@ -39,6 +40,7 @@ LOWEST = -1e30  # where a maximum of scores starts
 STEP_QUERIES = 64  # queries that continue from a state together
 
 
+@opaque
 def angular_hash(x: Tensor, rotations: Tensor) -> Tensor:
     """The bucket of each step in each round, (B, H, R, T), from 0 to n - 1 (kitaev2020, section 2).
 
@@ -65,6 +67,7 @@ class Visibility:
     repeats: bool = True
 
 
+@opaque
 def lsh_attention(
     q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, mask: Tensor | None, visibility: Visibility
 ) -> Tensor:

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.opaque import opaque
+
 Weigh = Literal["softmax", "laplace"]
 MU, SIGMA = 0.707107, 0.282095  # sqrt(1/2) and sqrt(1/(4 pi)), as rounded in the paper
 CPU_BLOCK_ELEMENTS = 1 << 20  # scores made at a time on a CPU, so that they fit its cache or nearly
@@ -30,6 +32,7 @@ DEVICE_BLOCK_ELEMENTS = 1 << 26
 ROWS = 256  # the fewest queries at a time, however many keys there are, because products of few rows are slow
 
 
+@opaque
 def attend_distances(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tensor | None, causal: bool, weigh: Weigh
 ) -> Tensor:
@@ -56,6 +59,7 @@ def attend_distances(
     return out
 
 
+@opaque
 def attend_chunks(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, mask: Tensor | None, causal: bool, weigh: Weigh, chunk: int
 ) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from levelfield.ops.layers.constants import table
+from levelfield.ops.opaque import opaque
 
 
 def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
@@ -34,6 +35,7 @@ def frequencies(dim: int, base: float = 10000.0, half: bool = False) -> Tensor:
     return theta
 
 
+@opaque
 def rotate(
     x: Tensor,
     heads: int = 1,

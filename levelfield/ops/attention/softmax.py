@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 256  # minimum number of queries per attention call in a sliding window
@@ -36,6 +37,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -
     return _softmax(q, k, v, None if mask is None else visible(mask), causal and queries == keys)
 
 
+@opaque
 def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, block: int) -> Tensor:
     """`attend` where a step sees its own block and the two beside it, one call per block of queries: (B, H, Q, d).
 
@@ -56,6 +58,7 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: 
     return torch.cat(parts, 2)
 
 
+@opaque
 def attend_window(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, window: int, first: int = 0
 ) -> Tensor:
@@ -107,6 +110,7 @@ def naive_attend_window(
     return scores.softmax(-1) @ v
 
 
+@opaque
 def attend_alibi(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, slopes: Tensor) -> Tensor:
     """`attend` with scores lowered by slope * distance: (B, H, Q, d). slopes: (H,).
 

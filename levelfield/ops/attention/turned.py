@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from levelfield.ops.opaque import opaque
+
 BLOCK = 64  # steps that turn keys at once
 SEGMENT = 4  # blocks whose scores exist at a time
 
@@ -47,6 +49,7 @@ class Past(NamedTuple):
     values: Tensor
 
 
+@opaque
 def attend_turned(steps: Steps, past: Past | None = None, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     """The outputs, (B, H, T, d), and the keys as they stand after the last step, (B, H, P + T, d).
 

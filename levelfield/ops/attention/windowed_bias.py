@@ -24,7 +24,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.opaque import opaque
 
+
+@opaque
 def attend_table(q: Tensor, k: Tensor, v: Tensor, table: Tensor, mask: Tensor | None, before: int) -> Tensor:
     """Attention of q, (B, H, Q, d), the last Q of T steps, to the keys that the table covers: (B, H, Q, d).
 

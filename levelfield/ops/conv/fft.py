@@ -25,11 +25,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from levelfield.ops.custom import custom_op
+from levelfield.ops.opaque import opaque
 
 COMPILED = "cpu"  # the device whose convolution is compiled; others use torch's transforms
 BLOCK = 1 << 27  # padded elements that those transform at a time, which bounds their memory
 
 
+@opaque
 def fft_conv(u: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
     """Convolves u, (B, C, T), with forward, (G, K), and, where given, backward, (G, K'): (B, C, T).
 

@@ -20,9 +20,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from levelfield.ops.conv.depthwise import depthwise_conv, depthwise_conv_backward
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 
+@opaque
 def short_conv(x: Tensor, weight: Tensor, bias: Tensor | None, tail: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The outputs, (B, T, C), and the tail after the last step, (B, W - 1, C).
 

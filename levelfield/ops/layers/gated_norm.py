@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from levelfield.ops.opaque import opaque
+
 CPU_BLOCK_ELEMENTS = 1 << 16  # in a block: 256 KiB of float32
 
 
+@opaque
 def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, first: bool, eps: float = 1e-5) -> Tensor:
     """The gated norm of y, (..., H, W), in float32 or wider. Equal to `naive_gated_norm`.
 

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from levelfield.ops.conv.fft import fft_conv
+from levelfield.ops.opaque import opaque
 
 CPU_BLOCK_STEPS = 512  # steps computed at a time: 1 MiB of gate inputs at width 256
 
@@ -40,6 +41,7 @@ def conv_glu(
     return gelu_glu(y, output.weight, output.bias)
 
 
+@opaque
 def gelu_glu(v: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """GELU, the linear map and the gate: v, (B, C, T), weight, (2D, C), and bias, (2D,) -> (B, T, D).
 

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.opaque import opaque
+
 
 class State(NamedTuple):
     """What is carried from step to step, each (B, H, K): the output h, and c, n and m as they are kept."""
@@ -31,6 +33,7 @@ class State(NamedTuple):
     peak: Tensor
 
 
+@opaque
 def slstm(gates: Tensor, recurrent: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """The outputs h, (B, T, H, K), and the state after the last step.
 

@@ -23,9 +23,11 @@ from torch import Tensor
 from levelfield.ops.linear_attention.chunks import suited_chunk
 from levelfield.ops.linear_attention.decay_per_head import attend_by_head
 from levelfield.ops.linear_attention.decay_per_key import attend_by_key
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 
+@opaque
 def decayed_attention(
     q: Tensor,
     k: Tensor,

@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW, decay_factor, forgets_all
 from levelfield.ops.linear_attention.chunks import ChunkSpan, chunk_spans, from_chunks, suited_chunk, to_chunks
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 
@@ -47,6 +48,7 @@ class _Kept(NamedTuple):
     inverse: Tensor  # of the triangular matrices: (m, N, c, c)
 
 
+@opaque
 def delta_rule(
     q: Tensor,
     k: Tensor,

@@ -30,10 +30,12 @@ from torch import Tensor
 from levelfield.ops.layers.underflow import decay_factor, forgets_all
 from levelfield.ops.linear_attention.chunks import whole_chunks
 from levelfield.ops.linear_attention.decayed_scores import decayed_scores
+from levelfield.ops.opaque import opaque
 
 CHUNK = 32
 
 
+@opaque
 def decayed_delta_rule(
     q: Tensor,
     k: Tensor,

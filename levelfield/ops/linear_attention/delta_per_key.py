@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 
 from levelfield.ops.linear_attention.chunks import whole_chunks
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 CHUNK = 32
 
 
+@opaque
 def delta_by_key(
     q: Tensor,
     k: Tensor,

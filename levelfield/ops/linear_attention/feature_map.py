@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.ops.linear_attention.undecayed import attend_by_sums
+from levelfield.ops.opaque import opaque
 
 
 def attend_features(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eps: float) -> Tensor:
@@ -38,6 +39,7 @@ def attend_features(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eps: f
         return (q @ (k.mT @ v)) / (weights + eps)
 
 
+@opaque
 def attend_features_causal(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.opaque import opaque
+
 EPS = 1e-6  # of the norm
 
 
@@ -53,6 +55,7 @@ class Fast(NamedTuple):
     errors: Tensor  # e_j: (B, H, n, C)
 
 
+@opaque
 def train_and_read(steps: Steps, outer: Outer, fast: Fast) -> tuple[Tensor, Fast]:
     """The outputs, (B, H, T, C), and the inner model after them. All of one type, float32 or wider.
 

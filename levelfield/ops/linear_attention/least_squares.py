@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 from levelfield.ops.linear_attention.chunks import suited_chunk
 from levelfield.ops.linear_attention.decay_per_head import attend_by_head
 from levelfield.ops.linear_attention.decayed import decayed_attention
+from levelfield.ops.opaque import opaque
 
 ROUNDS = 30
 
@@ -68,6 +69,7 @@ class _System(NamedTuple):
         return seen.transpose(1, 2) + self.ridge * x, gram
 
 
+@opaque
 def least_squares(steps: Steps, ridge: Tensor, past: Past | None = None, rounds: int = ROUNDS) -> tuple[Tensor, Past]:
     """The outputs, (B, H, T, V), and what later steps need. All of one type, float32 or wider.
 

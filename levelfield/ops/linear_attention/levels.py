@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW, decay_factor, forgets_all
+from levelfield.ops.opaque import opaque
 
 CHUNK = 64  # steps of the largest block, a power of two
 
@@ -54,6 +55,7 @@ class Past(NamedTuple):
     steps: int
 
 
+@opaque
 def level_attention(steps: Steps, past: Past | None = None, chunk: int = CHUNK) -> tuple[Tensor, Past]:
     """The outputs, (B, T, H, V), and what later steps need, in float32 or wider. past: None where there is none.
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from levelfield.ops.linear_attention.decayed import decayed_attention
+from levelfield.ops.opaque import opaque
 
 LEAST = 1e-6  # smallest divisor relative to the largest weight; the authors' code adds as much to the divisor
 
@@ -31,6 +32,7 @@ State = tuple[Tensor, Tensor]
 """C' with n' as its last column, (B, H, K, V + 1), and m, (B, H)."""
 
 
+@opaque
 def mlstm(
     q: Tensor,
     k: Tensor,

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from levelfield.ops.layers.underflow import decay_factor
 from levelfield.ops.linear_attention.decayed import decayed_attention
+from levelfield.ops.opaque import opaque
 
 
 class Steps(NamedTuple):
@@ -44,6 +45,7 @@ class Past(NamedTuple):
     value: Tensor
 
 
+@opaque
 def trapezoidal(steps: Steps, past: Past | None = None) -> tuple[Tensor, Past]:
     """The outputs, (B, T, H, V), and what later steps need. All of one type, float32 or wider; past: None for zeros.
 

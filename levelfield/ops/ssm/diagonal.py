@@ -27,12 +27,14 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import LOG_FACTOR_UNDERFLOW
+from levelfield.ops.opaque import opaque
 
 COMPILED = "cpu"  # the device whose diagonal kernel is compiled
 CPU_BLOCK_ELEMENTS = 1 << 16  # of one factor, made at a time: 256 KiB of float32
 SHARED_TABLE = 1 << 21  # elements of the shared table of exponentials held at a time: 8 MiB of float32
 
 
+@opaque
 def diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
     """Re sum_n weight[s, h, n] exp(log_a[h, n] t) for t < length: (S, H, T) in the weight's precision.
 
@@ -58,6 +60,7 @@ def naive_diagonal_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
     return torch.stack(out, dim=-1)
 
 
+@opaque
 def shared_kernel(log_a: Tensor, weight: Tensor, length: int) -> Tensor:
     """`diagonal_kernel` where all channels share the states: (S, H, T), as in DLR (amos2025, equation 3).
 

@@ -26,6 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import UNDERFLOW
+from levelfield.ops.opaque import opaque
 from levelfield.ops.ssm.diagonal import columns_for
 
 COMPILED = "cpu"  # the device where short kernels are compiled
@@ -34,6 +35,7 @@ CPU_BLOCK_ELEMENTS = 1 << 17  # of the batch of matrices computed at a time: 32 
 STRIDES = 16  # how many times the highest power is applied, where squaring it further would cost more
 
 
+@opaque
 def dplr_kernel(poles: Tensor, low_rank: Tensor, drive: Tensor, readout: Tensor, dt: Tensor, length: int) -> Tensor:
     """S4's kernel, Re(c A^t b) for t < length, with A and b from `bilinear`: (S, H, T) in the readout's precision.
 

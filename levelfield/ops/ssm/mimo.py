@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from levelfield.ops.opaque import opaque
 from levelfield.ops.ssm.scan import naive_scan, scan
 
 
+@opaque
 def mimo(x: Tensor, a: Tensor, drive: Tensor, readout: Tensor, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The outputs, (B, T, D') real, and the state after the last step, (B, N) complex.
 

@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from levelfield.ops.opaque import opaque
 from levelfield.ops.ssm.scan import states, states_backward
 
 CPU_BLOCK_ELEMENTS = 1 << 16  # of one array, computed at a time: 256 KiB of float32
 LEAST_GAIN = 5e-4  # d sqrt(x) / dx = 1 / (2 sqrt(x)) stays below 1000
 
 
+@opaque
 def gated_scan(
     u: Tensor, input_gate: Tensor, recurrence_gate: Tensor, rate: Tensor, initial: Tensor | None = None
 ) -> Tensor:

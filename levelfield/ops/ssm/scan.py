@@ -22,10 +22,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from levelfield.ops.custom import custom_op
+from levelfield.ops.opaque import opaque
 
 CHUNK = 32  # steps combined before their result is passed on, where nothing is compiled
 
 
+@opaque
 def scan(a: Tensor, b: Tensor, initial: Tensor | None = None, reverse: bool = False) -> Tensor:
     """The states h: (B, T, N). a: (N,) or (B, T, N); b: (B, T, N); initial: (B, N), or None for zeros.
 

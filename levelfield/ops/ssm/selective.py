@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from levelfield.ops.custom import custom_op
 from levelfield.ops.layers.underflow import LOG_UNDERFLOW
+from levelfield.ops.opaque import opaque
 from levelfield.ops.vendor.dispatch import try_kernel
 
 CPU_BLOCK_ELEMENTS = 1 << 17  # states in a block: 512 KiB of float32
@@ -37,6 +38,7 @@ class _Inputs(NamedTuple):
     c: Tensor  # (B, T, N)
 
 
+@opaque
 def selective_scan(
     x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
