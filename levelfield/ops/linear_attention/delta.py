@@ -215,8 +215,8 @@ class _DeltaRule(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        *tensors, y = ctx.saved_tensors[:6]
-        inputs, kept = _Inputs(*tensors), ctx.saved_tensors[6:]
+        q, k, v, beta, log_decay, y, *kept = ctx.saved_tensors
+        inputs = _Inputs(q, k, v, beta, log_decay)
         out = [None if x is None else torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
         carry = grads[1].clone(memory_format=torch.contiguous_format)
         for number, span in reversed(list(enumerate(_spans(inputs, ctx.chunk)))):
