@@ -32,7 +32,7 @@ def network(config: MixerConfig, numerics: Numerics, *, ragged: bool) -> Network
     model = replace(MODEL, mixers=(config,), depth=1, width=64, block=Block(feedforward=64))
     model = replace(model, causal="causal" in config.directions)
     net = Network(model, TASK.input, heads(Classify(), TASK), mask_flag=False, seed=0, numerics=numerics)
-    net.compile_blocks(ragged=ragged)
+    compiled.compile_blocks(net, ragged=ragged)
     return net.train()
 
 

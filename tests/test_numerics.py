@@ -28,6 +28,7 @@ from levelfield.probes.effective_context import EffectiveContext
 from levelfield.rng import generator
 from levelfield.run import check, execute
 from levelfield.runs import store
+from levelfield.runs.compiled import compile_blocks
 from levelfield.runs.numerics import check_device, computing
 from levelfield.spec import Block, Examples, Model, Numerics, Run, StepLabels, UserError, digest
 from levelfield.tasks.recall import Recall
@@ -382,7 +383,7 @@ def test_a_complete_run_is_probed_by_one_process_on_a_device_that_could_not_trai
 @pytest.mark.filterwarnings("ignore")  # torch's compiler uses parts of torch that are deprecated
 def test_compiled_blocks_train_as_plain_ones_do() -> None:
     plain, compiled = state_of(Numerics()), state_of(Numerics(compile=True))
-    compiled.net.compile_blocks(ragged=True)
+    compile_blocks(compiled.net, ragged=True)
     for state in (plain, compiled):
         for block in state.net.blocks:
             block.dropout.p = 0.0  # pyright: ignore

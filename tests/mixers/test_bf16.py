@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ast
-import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 import torch
+from examples import EXAMPLES
 from repository import ROOT
 from torch import Generator, Tensor, nn
 
 from levelfield.contract.bf16 import agrees_in_bf16
-from levelfield.mixers import classes
 from levelfield.ops.attention.windowed_bias import attend_table, window_table
 from levelfield.spec import MixerConfig, UserError
 
-EXAMPLES: list[MixerConfig] = [
-    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
-]
 CASES = [
     pytest.param(config, direction == "causal", id=f"{config}-{direction}")
     for config in EXAMPLES

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
+from examples import EXAMPLES
 from torch import Generator, Tensor
 from torch.utils.checkpoint import checkpoint
 
-from levelfield.mixers import classes
 from levelfield.spec import MixerConfig
 
 WIDTH, LENGTH = 16, 65
-EXAMPLES: list[MixerConfig] = [
-    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
-]
 
 
 @pytest.mark.parametrize("config", [pytest.param(config, id=str(config)) for config in EXAMPLES])
