@@ -22,7 +22,6 @@ from torch.utils.checkpoint import checkpoint
 
 from levelfield.ops.layers.constants import table
 from levelfield.ops.layers.interfaces import RecurrentLayer, ResidualGate
-from levelfield.ops.opaque import hide
 from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
 from levelfield.spec.io_types import Input, Tokens
@@ -232,7 +231,7 @@ class Network(nn.Module):
         with seeded(seed, "encoder"):
             self.encoder = Encoder(spec, model, mask_flag)
         self.blocks = nn.ModuleList(self._block(layer, seed) for layer in range(model.depth))
-        self.compiled: tuple[Callable[..., Tensor], ...] = ()  # the blocks again, once `compile_blocks` was called
+        self.compiled: tuple[Callable[..., Tensor], ...] = ()  # the blocks again, once they are compiled
         self.norm = _norm(model.block, model.width) if model.block.final_norm else None
         self.heads = nn.ModuleDict()
         for head in heads:
@@ -316,16 +315,6 @@ class Network(nn.Module):
             x, y = pooled.unbind(1)
             return self.heads[name](torch.cat([x, y, x * y, x - y], -1))
         return self.heads[name](pooled.flatten(1))
-
-    def compile_blocks(self, *, ragged: bool) -> None:
-        """Has torch compile each block for training, if the numerics ask for it; evaluation goes on without.
-
-        ragged: whether batches differ in shape, so that kernels must take any.
-        """
-        if self.numerics.compile:
-            torch.compiler.reset()  # kernels of earlier runs in this process count towards its limit
-            hide()
-            self.compiled = tuple(torch.compile(block, dynamic=ragged) for block in self.blocks)
 
     def rules(self) -> dict[str, ParamRule]:
         """The rules that the mixers declare for their parameters, by full parameter name."""

@@ -31,7 +31,7 @@ from levelfield.objectives import Trainable, heads
 from levelfield.runs import checkpoint, claims, flops, sound, store
 from levelfield.runs import rows as scored
 from levelfield.runs.claims import Lease
-from levelfield.runs.compiled import check_compiled
+from levelfield.runs.compiled import check_compiled, compile_blocks
 from levelfield.runs.flops import Meter
 from levelfield.runs.journal import Journal, ProgressFile, resumed
 from levelfield.runs.ledger import (
@@ -290,7 +290,7 @@ class _Execution:
         held = self.device.type != "cpu" and state.optimizer.defaults["fused"]
         fetch_every = FETCH_EVERY if held else 1
         plan = replace(plan, accumulate=how.accumulate, by_length=how.by_length, fetch_every=fetch_every, rank=rank)
-        net.compile_blocks(ragged=not split.equal or phase.recipe.bucketed)
+        compile_blocks(net, ragged=not split.equal or phase.recipe.bucketed)
         if resume is not None:
             resume.restore(state, self.group)
         if net.compiled and state.step < plan.steps:

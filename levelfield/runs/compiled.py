@@ -1,5 +1,6 @@
-"""Compares compiled blocks with the plain ones before a phase trains: torch's compiler may be wrong without a word.
+"""Compiles blocks, and compares them with the plain ones before a phase trains: the compiler may be wrong, unsaid.
 
+    compile_blocks(net, ragged=True)
     note = check_compiled(state, plan, split, seed)      # of the ledger; or one sentence where their gradients differ
 
 It computes three gradients of the part of a batch that this process trains on next: of the plain blocks; of these with
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor
 
 from levelfield.data.batches import SplitOnDevice, batches_of
+from levelfield.model import Network
 from levelfield.objectives.base import BatchPart
+from levelfield.ops.opaque import hide
 from levelfield.rng import generator, seeded
 from levelfield.spec.errors import UserError
 from levelfield.spec.numerics import Precision
@@ -26,6 +29,17 @@ from levelfield.train import Plan, State, copied, part_losses, parts_of
 OFF = 0.02  # how far a gradient of compiled blocks may always be from that of the plain ones, in parts of its norm
 TIMES = 4  # as far as draws and rounding take that of the plain ones, it may be too
 ROUNDING: Mapping[Precision, float] = {"float32": 2**-23, "tf32": 2**-11, "bf16": 2**-8}  # of a weight, in parts of it
+
+
+def compile_blocks(net: Network, *, ragged: bool) -> None:
+    """Has torch compile each block for training, if the numerics ask for it; evaluation goes on without.
+
+    ragged: whether batches differ in shape, so that kernels must take any.
+    """
+    if net.numerics.compile:
+        hide()
+        torch.compiler.reset()  # kernels of earlier runs in this process count towards its limit
+        net.compiled = tuple(torch.compile(block, dynamic=ragged) for block in net.blocks)
 
 
 def check_compiled(state: State, plan: Plan, split: SplitOnDevice, seed: int) -> str:

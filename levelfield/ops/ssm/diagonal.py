@@ -140,10 +140,7 @@ def _polar(log: Tensor) -> Tensor:
 
 
 class _Diagonal(torch.autograd.Function):
-    """The kernel by two factors, a block of channels at a time: (H, S, T).
-
-    log_a: (H, N, 2) and weight: (H, S, N, 2), real views.
-    """
+    """The kernel by two factors, some channels at a time: real views (H, N, 2) and (H, S, N, 2) -> (H, S, T)."""
 
     @staticmethod
     def forward(ctx: Any, log_a: Tensor, weight: Tensor, length: int) -> Tensor:
