@@ -39,9 +39,10 @@ sizes, in float32 and in a plain loop: below 1 it is slower than ours. Written b
 PEERS`; rows: `results/speed-train.csv`. Groups and lengths that are not here were not measured. Use the ratios:
 absolute numbers belong to the machine ({machine}).
 
-Nothing else ran on the machine, but beside compiled steps; beside other work, bf16 gains less. Each number is of one
-process; the sides of a mixer were measured one after the other, those of others after all of ours, so that differences
-of a twentieth may be the machine's. A kernel that compiles for two minutes of CPU time is given up. What the rows say:
+Nothing else ran on the machine, but beside compiled steps and those right before them; beside other work, bf16 gains
+less. Each number is of one process; the sides of a mixer were measured one after the other, those of others after all
+of ours, so that differences of a twentieth may be the machine's. A kernel that compiles for two minutes of CPU time is
+given up. What the rows say:
 
 {peers} The attention of torch and of transformers calls the same fused kernel as ours. Several of the others have
   kernels for GPUs, of which a CPU shows nothing.
@@ -165,8 +166,7 @@ def about_compiled(rows: list[Row]) -> str:
     said = (
         f"- **Compiled, {faster} of {len(found)} steps are faster on a CPU by more than a twentieth**, up to "
         f"{max(found.values()):.2f} times, and {slower} slower, down to {min(found.values()):.2f} times, after up to "
-        "two minutes of compiling. They are compared with a float32 step right before them, both measured later and "
-        "beside other work on the second core."
+        "two minutes of compiling. They are compared with a float32 step right before them."
     )
     if late := [f"`{row['group']}`" for row in rows if row["side"] == "ours compiled" and row["status"] == "build"]:
         said += f" It takes longer than that for {', '.join(late)}."

@@ -98,7 +98,7 @@ class LongformerLayer(RecurrentLayer):
             of_global = self._global(x, x[:, :first])
             parts.append(attend(*of_global, mask, causal=False))
         if first < x.shape[1]:
-            parts += [self._near(q[:, :, first:], k, v, mask)]
+            parts += [self._near(q[:, :, first:], k, v, mask)]  # not `append`, which makes torch compile it each time
         return self._joined(parts)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""Compiles blocks, and compares them with the plain ones before a phase trains: the compiler may be wrong, unsaid.
+"""Compiles blocks, and compares them with the plain ones before a phase trains: torch's compiler may be wrong.
 
     compile_blocks(net, ragged=True)
     note = check_compiled(state, plan, split, seed)      # of the ledger; or one sentence where their gradients differ

@@ -8,19 +8,13 @@ from typing import ClassVar
 
 import pytest
 import torch
-from examples import EXAMPLES
+from examples import CASES
 from repository import ROOT
 from torch import Generator, Tensor, nn
 
 from levelfield.contract.bf16 import agrees_in_bf16
 from levelfield.ops.attention.windowed_bias import attend_table, window_table
 from levelfield.spec import MixerConfig, UserError
-
-CASES = [
-    pytest.param(config, direction == "causal", id=f"{config}-{direction}")
-    for config in EXAMPLES
-    for direction in sorted(config.directions)
-]
 
 
 def agrees(config: MixerConfig, causal: bool, lengths: tuple[int, ...]) -> None:

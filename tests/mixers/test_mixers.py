@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
+from examples import CASES, EXAMPLES
 from torch import Generator, Tensor
 from traffic import growth
 
@@ -21,14 +21,6 @@ from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.spec import MixerConfig, Model, Tokens, UserError, describe, digest
 
 WIDTH = 16
-EXAMPLES: list[MixerConfig] = [
-    example for config in classes() for example in getattr(sys.modules[config.__module__], "EXAMPLES", (config(),))
-]
-CASES = [
-    pytest.param(config, direction == "causal", id=f"{config}-{direction}")
-    for config in EXAMPLES
-    for direction in sorted(config.directions)
-]
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:

@@ -19,11 +19,10 @@ def test_recomputing_changes_no_gradient(config: MixerConfig) -> None:
     layer = config.build(WIDTH, causal=causal, layer=0, generator=Generator().manual_seed(0))
     x = torch.randn(2, length, WIDTH, generator=Generator().manual_seed(1))
     mask = torch.arange(length) < torch.tensor([[length], [length // 2]])
-    gradients: list[tuple[Tensor, ...]] = []
+    weights, gradients = [weight for weight in layer.parameters() if weight.requires_grad], list[tuple[Tensor, ...]]()
     for again in (False, True):
         inputs = x.clone().requires_grad_()
         y = checkpoint(layer, inputs, mask, use_reentrant=False) if again else layer(inputs, mask)
-        weights = [weight for weight in layer.parameters() if weight.requires_grad]
         gradients.append(torch.autograd.grad(y.square().sum(), [inputs, *weights], allow_unused=True))
     for kept, recomputed in zip(*gradients, strict=True):
         torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from counted import Referee, in_python_by
+from examples import EXAMPLES
 from tiny import FirstSymbol, training_loss
 from tiny import recipe as tiny_recipe
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from levelfield.data.batches import Buckets, SplitOnDevice, order
-from levelfield.mixers import classes
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.gla import GLA
 from levelfield.mixers.mamba import Mamba
@@ -35,7 +34,6 @@ from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numer
 from levelfield.train import Plan, part_losses, parts_of
 from levelfield.user.mixer import user_mixer
 
-CONFIGS = [c for mixer in classes() for c in getattr(sys.modules[mixer.__module__], "EXAMPLES", (mixer(),))]
 B, T, D = 5, 24, 16
 RECIPE = tiny_recipe(4)
 
@@ -123,7 +121,7 @@ def of_layer(kind: str, causal: bool = False, feedforward: int = 0) -> float:
     return each(kind, feedforward) - each("none", 0)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("config", EXAMPLES, ids=str)
 def test_a_real_batch_costs_what_the_ledger_says(config: MixerConfig) -> None:
     """Of another size than those counted, without padding and with it.
 
