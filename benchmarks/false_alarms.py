@@ -56,6 +56,7 @@ from levelfield.studies import (
     miralles2025_table2,
     miralles2025_table3,
     miralles2025_table4,
+    scorecard,
 )
 from levelfield.tasks.needle import Needle
 
@@ -151,6 +152,8 @@ def cases() -> Iterator[Case]:
     )
     on = tuple(Cell("needle", f"model{i}", p, v, at) for i in range(3) for p, at, v in _went_on())
     yield Case("huang2024_longer", "half is given back, half is lost beyond", on, findings(huang2024_longer))
+    carded = tuple(Cell(t, m, "scratch", LEVEL) for t in ("recall", "words", "reach") for m in scorecard.WEAK)
+    yield Case("scorecard", "all arms equal", carded, findings(scorecard))
 
 
 def _fallen(rows: Sequence[Row]) -> list[int]:

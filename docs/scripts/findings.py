@@ -34,6 +34,7 @@ from levelfield.report.cells import gather
 from levelfield.report.verdicts import Finding, Table, power
 from levelfield.spec import Effort
 from levelfield.spec.study import AT_CAP
+from levelfield.tasks.listops import ListOps
 
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
 VERDICTS = ROOT / "docs" / "verdicts.md"
@@ -109,9 +110,10 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     decided, unasked = said["yes"] + said["no"], sum(not finding.seen for finding, _ in every)
     return (
         f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
-        f"open, {unasked} of them because an arm has not learnt or has not been run. Of the {decided} answers "
-        f"{marks['known']} were known beforehand and test the harness. They are marked: *control*, where an effect has "
-        f"to show; *proved*; or *known* from the work of others. {marks[SEEN]} are marked *{SEEN}*: the question was "
+        f"open, {unasked} of them because what they presuppose is not there: an arm that has learnt, that has lost "
+        f"something, or that has been run. Of the {decided} answers {marks['known']} were known beforehand and test "
+        "the harness. They are marked: *control*, where an effect has to show; *proved*; or *known* from the work of "
+        f"others. {marks[SEEN]} are marked *{SEEN}*: the question was "
         f"put after rows that bear on it had been looked at. {marks[RULE]} are marked *{RULE}*: they were open until "
         "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known, as "
         f"were some that are marked *{SEEN}*. "
@@ -204,9 +206,17 @@ def _evidence(found: Answer) -> str:
     stopped = f" {len(capped_runs)} of {of} {verb} still improving at {whose} cap of steps." if patient else ""
     return (
         f"{runs} of {len(found.planned)} planned runs{tuning.trials(found)}; {found.hours:.1f} core-hours; {failed} "
-        f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)} Rows and ledger: "
+        f"runs failed or stayed at chance.{stopped}{tuning.borrowed(found)}{_missing(found)}{_expressions(found)} Rows "
+        "and ledger: "
         f"[results/{found.study.name}-{found.effort}](../results/{found.study.name}-{found.effort})."
     )
+
+
+def _expressions(found: Answer) -> str:
+    """Names the lengths of ListOps, which differ between studies, so that scores of one are not those of another."""
+    if all(run.task.name != ListOps.name for run in found.planned):
+        return ""
+    return f" Scores are on {summary.sized(found, ListOps.name)}."
 
 
 def _missing(found: Answer) -> str:

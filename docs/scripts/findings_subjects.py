@@ -267,9 +267,9 @@ SUBJECTS = (
     Subject(
         "What a layer can compute",
         "Grazzi et al. 2024 and others",
-        "Beyond the length of training, a linear recurrence cannot follow parity unless its transitions have negative "
-        "eigenvalues (Grazzi et al.), which are needed and may not be enough. This and the other separations asked "
-        "here are known, and so they test the harness.",
+        "Beyond the length of training, a linear recurrence cannot follow parity unless some transition has a negative "
+        "or complex eigenvalue (Grazzi et al.), which is needed and may not be enough. This and the other separations "
+        "asked here are known, and so they test the harness.",
         (("state_tracking", "minutes", 0),),
         "An attention that holds a machine at 16 times the length of training; or an sLSTM that counts at 4 times it "
         "in most seeds, as none does with two layers and a tuned rate (`levelfield run state_tracking --effort "

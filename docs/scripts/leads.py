@@ -24,7 +24,7 @@ from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.amos2025_arms import DELTA, MEGA
 from levelfield.studies.amos2025_starts import OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
-from levelfield.studies.state_tracking import FAILED_AT, HELD_AT, unasked
+from levelfield.studies.state_tracking import FAILED_AT, HELD_AT, LEARNT, learnt_from, tasks, unasked
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -284,6 +284,13 @@ def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
         f"Whether a model holds a machine is judged at {HELD_AT} times the length of training, and whether it fails at "
         f"{FAILED_AT} times. So a model that holds one at {HELD_AT} times may have lost it at {FAILED_AT}; the table "
         "says where."
+    )
+    short = tasks(found.effort)[0]
+    yield (
+        "\nThat it fails is said only of a model that has learnt the machine. A table of the training sequences of "
+        f"{short.length} bits knows {100 * short.memorised:.0f} % of the answers to parity and can guess the others. "
+        f"So {learnt_from(found.effort)['parity']:.1f} % are asked for there: then it has {100 * LEARNT:.0f} % of those "
+        "that the table does not know."
     )
     if left_out := unasked(found.results.rows):
         yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"

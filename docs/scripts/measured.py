@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from levelfield.engine.find import Source
@@ -26,6 +26,7 @@ from levelfield.report.cells import baselines_of, is_baseline, is_score, is_test
 from levelfield.report.scorecard import gained
 from levelfield.spec import EFFORTS, Effort, Row, Study, Task
 from levelfield.spec.study import GUESSES
+from levelfield.tasks.needle import Needle
 
 NEAR, FAR = 2.0, 10.0  # points below the best of a column: as good as it, and clearly behind it
 LENGTH = re.compile(r"length=(\d+)")
@@ -55,7 +56,8 @@ class Column(NamedTuple):
 class Score:
     """The median over seeds of one model in one column.
 
-    mixers: labels of its layers, each once; several of a hybrid. floor: what guessing gives, where that is a share.
+    mixers: labels of its layers, each once; several of a hybrid. floor: what guessing gives there, where that is a
+    share.
     old: whether the code of today would give its runs other ids.
     """
 
@@ -118,8 +120,7 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
     for task, protocol in first.items():
         settings = {run.task for run in planned if run.task.name == task}
         metric = _metric(row for row in mine if row.get("task") == task)
-        guesses = [v for rule, v in baselines_of(rows, metric).get(task, {}).items() if rule in GUESSES]
-        for (place, note, model), values in _values(mine, (task, protocol, metric), settings).items():
+        for (place, note, at, model), values in _values(mine, (task, protocol, metric), settings).items():
             yield Score(
                 Column(study.name, effort, protocol, task, place, note),
                 mixers=tuple(dict.fromkeys(type(mixer).label for mixer in models[model].mixers)),
@@ -127,10 +128,29 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
                 value=median(values.values()),
                 metric=metric,
                 unit=shown_unit(rows, metric),
-                floor=max(guesses, default=0.0),
+                floor=_floor([row for row in rows if row.get("task") == task], metric, at, settings),
                 runs=frozenset(values),
                 old=known and not values.keys() & ids,
             )
+
+
+def _floor(rows: Sequence[Row], metric: str, at: str, settings: Iterable[Task]) -> float:
+    """Returns what guessing gives at a place: chance, or the commonest label there. Of needles it is the commonest
+    value of the text, which needs no key and is right far more often.
+
+    rows: of one task. Of a place without a row of the commonest label, the test split's counts.
+    """
+    known = next(iter(baselines_of(rows, metric).values()), {})
+    guesses = {rule: value for rule, value in known.items() if rule in GUESSES}
+    priors = [row for row in rows if row.get("model") == "label_prior" and row.get("metric") == metric]
+    there = [value for row in priors if row.get("at", "") == at and (value := row_value(row)) is not None]
+    guesses |= {"label_prior": there[0]} if there else {}
+    length = LENGTH.fullmatch(at)
+    for task in settings:
+        if isinstance(task, Needle):
+            there = task.at_length(int(length[1])) if length else task
+            guesses["commonest_value"] = 100 * fmean(there.keyless(form) for form in there.formats)
+    return max(guesses.values(), default=0.0)
 
 
 def _metric(rows: Iterable[Row]) -> str:
@@ -141,10 +161,10 @@ def _metric(rows: Iterable[Row]) -> str:
 
 def _values(
     rows: Sequence[Row], wanted: tuple[str, str, str], settings: Collection[Task]
-) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Returns place, note and model -> run -> score: of the task's test split, and of the longest sequences that were
-    asked; of a task with several settings, which are certified ranges, of each range."""
-    made: dict[tuple[str, str, str], dict[str, float]] = {}
+) -> dict[tuple[str, str, str, str], dict[str, float]]:
+    """Returns place, note, `at` of the rows, and model -> run -> score: of the task's test split, and of the longest
+    sequences that were asked; of a task with several settings, which are certified ranges, of each range."""
+    made: dict[tuple[str, str, str, str], dict[str, float]] = {}
     fitting = [row for row in rows if (row.get("task"), row.get("protocol"), row.get("metric")) == wanted]
     lengths = [int(found[1]) for row in fitting if (found := LENGTH.fullmatch(row.get("at", "")))]
     trained = max((task.max_length for task in settings), default=0)
@@ -158,7 +178,7 @@ def _values(
         else:
             where = None if at else ("", "")
         if where and value is not None:
-            made.setdefault((*where, row.get("model", "")), {})[row.get("run", "")] = value
+            made.setdefault((*where, at, row.get("model", "")), {})[row.get("run", "")] = value
     return made
 
 

@@ -124,7 +124,7 @@ study = Study(
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
-        "ListOps of 10 to 64 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
+        "ListOps of 11 to 63 tokens, CIFAR-10 pooled to 8 x 8 pixels, and the first 256 bytes of a review: no printed "
         "number belongs beside these.",
         "Width 64 and two layers, with one feed-forward layer around either mixer.",
         "The arm with added steps may take as many more as pretraining may. Phases end by patience, so the steps that "

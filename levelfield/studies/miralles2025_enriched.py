@@ -117,7 +117,7 @@ study = Study(
     probes=lambda run: (Slices(),),
     verdict=verdict,
     deviations=(
-        "ListOps of 10 to 64 tokens and CIFAR-10 pooled to 8 x 8 pixels: no printed number belongs beside these.",
+        "ListOps of 11 to 63 tokens and CIFAR-10 pooled to 8 x 8 pixels: no printed number belongs beside these.",
         "Width 64 and two layers, with one feed-forward layer around each mixer; one bounded convolution, of kernel "
         f"{SHORT} in {GROUPS} groups of channels.",
         "The policy of augmentation was made for pictures of 32 x 32 pixels and is as strong at 8 x 8.",

@@ -6,7 +6,7 @@
     levelfield reach mine.py:Mine               # the same of a mixer of your own, beside a few of these
 
 Ten mixers that see everything and three convolutions that do not are trained on the task `reach` at growing certified
-ranges (docs/reach.md), with one recipe and nearly equal parameters. The convolutions check the proof: at and beyond
+ranges (docs/reach.md), with one recipe and similar parameters. The convolutions check the proof: at and beyond
 what they see, every one of their scores is 50 %. The others show what training makes of what the architecture could.
 """
 

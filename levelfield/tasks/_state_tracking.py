@@ -171,6 +171,18 @@ class GroupWords(StateTracking):
         asked = self.length - self.unasked
         return (known + (asked - known) / self.order) / asked
 
+    @property
+    def memorised(self) -> float:
+        """The share of test answers that are known from training sequences alone, on average over draws of the data.
+
+        An answer is known where a training sequence begins with the same symbols: then a table has it, whatever the
+        group is. Of short sequences of few symbols that may be most of them, though no test sequence is in train.
+        """
+        symbols = len(self.alphabet)
+        others = float(symbols) ** self.length - 1
+        alike = symbols ** np.arange(self.length - self.unasked - 1, -1, -1.0) - 1  # other sequences that begin so
+        return float(np.mean(-np.expm1(alike * np.log1p(-self.train / others))))
+
 
 def latest(x: np.ndarray, first: int, end: int) -> np.ndarray:
     """Returns the latest of the symbols from `first` to `end` - 1 that each step has seen, less `first`: (N, T) -> the

@@ -143,6 +143,28 @@ def test_the_bound_is_what_a_window_knows(steps: int, asked: int | None) -> None
     assert task.bounded(steps) == pytest.approx(np.mean(scores))
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        Parity(12, train=2_000, val=100, test=900),
+        Parity(16, train=50_000, val=100, test=500),
+        Parity(13, asked=3, train=3_000, val=100, test=900),
+        Modular(8, modulus=3, train=2_000, val=100, test=900),
+        Words(9, group="A5", generators=True, train=2_000, val=100, test=900),
+    ],
+    ids=repr,
+)
+def test_what_is_memorised_is_what_a_table_of_training_prefixes_knows(task: GroupWords) -> None:
+    splits = task.build(None)
+    train, test = (splits[split].x.reshape(-1, task.length) for split in ("train", "test"))
+    known = []
+    for steps in range(task.unasked + 1, task.length + 1):
+        table = {row.tobytes() for row in train[:, :steps]}
+        known.append(np.mean([row.tobytes() in table for row in test[:, :steps]]))
+    assert known[-1] == 0  # no test sequence is in train
+    assert task.memorised == pytest.approx(np.mean(known), abs=0.01)
+
+
 def test_a_flip_flop_keeps_the_bit_that_was_written() -> None:
     task = TASKS[3]
     assert isinstance(task, FlipFlop)
