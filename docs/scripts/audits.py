@@ -34,11 +34,11 @@ window that has 95 % of what is learnt: that of a trained convolution, or counts
 is how far the best model or rule has come from guessing to no error; the shares in the other columns are of that. Where
 a range is [certified](reach.md), a window of that range and one step suffices by proof, whatever trained windows have
 learnt. Tasks come last, and their rank means nothing, where less than half was learnt, where windows did not learn it,
-or where no model that sees everything learnt as much as windows did: so short an audit has missed most of what they
-hold, or what windows learn with longer training, or cannot tell what lies further away. At effort `minutes` it trains
-for 500 steps of the optimizer, or more where sequences are short. Where one step or the first few steps are enough, the
-row names them. Where an audit is older than its rules, the score of the best one stands in place of its share. Written
-by `python docs/scripts/audits.py` from the rows in `results/audits/`.
+or where no model that sees everything learnt as much as windows did, though more was left to learn: so short an audit
+has missed most of what they hold, or what windows learn with longer training, or cannot tell what lies further away. At
+effort `minutes` it trains for 500 steps of the optimizer, or more where sequences are short. Where one step or the
+first few steps are enough, the row names them. Where an audit is older than its rules, the score of the best one stands
+in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -132,7 +132,7 @@ def _best_rule(found: Reading) -> str:
     best = found.best_rule()
     if best in found.shares:
         return f"{rule_words(best)}: {found.shares[best].percent()}"
-    return f"{rule_words(best)}: scores {found.scores[best].percent()}{_later(found, best)}" if best else "–"
+    return f"{rule_words(best)}: scores {found.scores[best].score()}{_later(found, best)}" if best else "–"
 
 
 def _rule_cells(found: Reading) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def _rule_cells(found: Reading) -> tuple[str, ...]:
         f"{found.fact('steps', 'test', 'median'):,.0f}",
         f"{100 * found.guessing:.0f} %" if found.in_percent else "–",
         rule_words(best) if found.learnable else "nothing learnt",
-        f"{found.scores[best].percent()}{_later(found, best)}" if found.in_percent else "–",
+        f"{found.scores[best].score()}{_later(found, best)}" if found.in_percent else "–",
         f"{100 * _gained(found):.0f} %" if found.learnable else "–",
         f"{rule_words(simple)}: {found.shares[simple].percent()} of that" if found.learnable else "–",
         f"{100 * found.fact('leaked', 'test'):.0f} %",
@@ -153,7 +153,7 @@ def _later(found: Reading, rule: str) -> str:
     """What a rule that knows the latest few symbols scores after so many steps, where it scores anything."""
     if not found.learnable or rule not in found.later:
         return ""
-    return f"; after the first {width(rule)}, {found.later[rule].percent()}"
+    return f"; after the first {width(rule)}, {found.later[rule].score()}"
 
 
 def _gained(found: Reading) -> float:

@@ -289,8 +289,8 @@ def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
     yield (
         "\nThat it fails is said only of a model that has learnt the machine. A table of the training sequences of "
         f"{short.length} bits knows {100 * short.memorised:.0f} % of the answers to parity and can guess the others. "
-        f"So {learnt_from(found.effort)['parity']:.1f} % are asked for there: then it has {100 * LEARNT:.0f} % of those "
-        "that the table does not know."
+        f"So {learnt_from(found.effort)['parity']:.1f} % are asked for there: then it has {100 * LEARNT:.0f} % of "
+        "those that the table does not know."
     )
     if left_out := unasked(found.results.rows):
         yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"

@@ -20,7 +20,7 @@ from levelfield.cli.streams import Say
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
-from levelfield.engine.find import Source, references
+from levelfield.engine.find import AUDIT, Source, references
 from levelfield.engine.jobs import by_reason
 from levelfield.engine.placement import Placement
 from levelfield.engine.status import no_room, untold
@@ -68,7 +68,7 @@ def execute(job: Job, declared: Study, placement: Placement, say: Say, track: st
         job = replace(job, device="cuda")  # which a worker without a GPU refuses
     pick_device(job.device, here=not placement.elsewhere)
     study, runs = job.selected(declared)
-    told = arm_remarks.sentences(runs) if job.source.mixer else ()
+    told = arm_remarks.sentences(runs) if job.source.mixer and job.source.study != AUDIT else ()
     for sentence in (*checked(runs, job.out, job.data), *told):
         say(sentence)
     if not placement.elsewhere:

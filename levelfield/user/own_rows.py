@@ -34,7 +34,8 @@ from levelfield.user.own_folders import SPLIT_NAMES
 from levelfield.user.own_settings import Settings
 
 MOST_NUMBERS = 2**20  # symbols that an array may tell apart: each has a row of weights in every model
-TESTED = 10  # test examples from which one class among them is no chance
+TESTED = 10  # examples held out from which one class among them is no chance
+OTHERWISE = "give more rows or other splits, or where none are given another --split-seed, --val-share or --test-share"
 
 
 class Content(NamedTuple):
@@ -328,10 +329,11 @@ def _divided(
         targets = y.astype(np.uint8)
     elif names:
         if len(np.unique(train)) < 2:
-            raise UserError("The training split has one class only: give more rows, or other splits.")
-        test = y[split == "test"]
-        if len(test) >= TESTED and len(np.unique(test)) < 2:
-            raise UserError("The test split has one class only, so that guessing scores 100 %: give other splits.")
+            raise UserError(f"The training split has one class only: {OTHERWISE}.")
+        for name, why in (("test", "guessing scores 100 %"), ("val", "nothing can be chosen by it")):
+            held_out = y[split == name]
+            if len(held_out) >= TESTED and len(np.unique(held_out)) < 2:
+                raise UserError(f"The {name} split has one class only, so that {why}: {OTHERWISE}.")
         output = Label(len(names))
         targets = y
     else:

@@ -30,7 +30,7 @@ def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.n
     if len(sizes) <= len(wanted):
         raise UserError(
             f"{len(wanted) + 1} splits need as many different inputs or groups, and here are {len(sizes)}: give more "
-            "rows, or name the splits with --split."
+            "rows, name the splits with --split, or raise --longest where inputs differ only after it."
         )
     left = deque(sorted(sizes, key=lambda key: hashlib.sha256(b"%d/" % seed + key).digest()))
     chosen: dict[bytes, str] = {}

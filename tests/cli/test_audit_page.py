@@ -153,7 +153,7 @@ def test_the_page_that_ranks_is_made_of_committed_rows(tmp_path: Path) -> None:
     lines = [line for line in audits.page(read, []).splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in lines] == ["proved", "local", "far", "begun", "coin"]
     assert "| 8, by proof | 8 |" in lines[0] and "Trained windows of up to 9 steps learnt at most 20 %" in lines[0]
-    assert "| 5 | 5 to 9 |" in lines[1] and "Nothing that was tried has a higher accuracy" in lines[4]
+    assert "| 5 | 5 to 9 |" in lines[1] and "No higher accuracy than guessing is shown" in lines[4]
     assert "| not learnt by up to 9 | none of up to 9 |" in lines[2], "and so it does not come first"
     assert "| 90 % |" in lines[2] and "| 40 % |" in lines[3] and "Most of the task was not learnt" in lines[3]
 

@@ -14,11 +14,11 @@ from toy_audits import Known
 from toy_data import Parity
 
 from levelfield.data.audit import shallow, steps
-from levelfield.data.audit.facts import facts, leaked, outlier
-from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, ngrams, positions
+from levelfield.data.audit.facts import facts, leaked, outlier, shifted
+from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, level_edges, ngrams, positions
 from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
-from levelfield.spec import SPLITS, Examples, Signal, SplitName, StepLabels
+from levelfield.spec import SPLITS, Examples, Label, Signal, SplitName, StepLabels
 from levelfield.tasks.flipflop import READ, FlipFlop
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.parity import Parity as RunningParity
@@ -78,6 +78,50 @@ def test_a_signal_is_cut_into_levels_that_are_equally_full() -> None:
     split = Examples.of_equal_length(x[:, None], np.zeros(4_000))
     codes = Vocabulary.of(Wave(), split).codes(split)
     assert np.bincount(codes).tolist() == [250] * 16
+
+
+def test_a_value_that_fills_a_level_is_one_and_the_others_share_the_rest() -> None:
+    rng = np.random.default_rng(0)
+    events = np.where(rng.random(4_000) < 0.9, 0.0, rng.normal(size=4_000))
+    codes = np.searchsorted(level_edges(events, 16), events, side="right")
+    assert set(codes[events == 0]).isdisjoint(codes[events != 0])
+    counts = np.bincount(codes[events != 0])
+    assert 15 <= np.count_nonzero(counts) <= 16 and counts.max() < 1.2 * (events != 0).sum() / 15
+    few = rng.choice([0.0, 1.0, 5.0], 4_000, p=[0.95, 0.04, 0.01])
+    assert np.unique(np.searchsorted(level_edges(few, 2), few, side="right")[few > 0]).size == 1, (
+        "three values, two levels"
+    )
+    assert np.unique(np.searchsorted(level_edges(few, 3), few, side="right")).size == 3
+    smooth = rng.normal(size=4_000)
+    assert level_edges(smooth, 16) == pytest.approx(np.quantile(smooth, np.arange(1, 16) / 16))
+
+
+def test_symbols_that_are_channels_of_zeros_and_ones_are_read() -> None:
+    """Eight channels of which one is on: each is off in seven steps of eight, so that plain quantiles are all zero."""
+    symbols = np.random.default_rng(0).integers(8, size=(900, 12))
+    parts = {"train": slice(0, 600), "val": slice(600, 700), "test": slice(700, 900)}
+    splits = {name: Examples.of_equal_length(np.eye(8)[symbols[p]], symbols[p, 0]) for name, p in parts.items()}
+
+    class OneHot(Known):
+        input = Signal(8, (0.0,) * 8, (1.0,) * 8)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+        output = Label(8)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+
+    assert score(OneHot(), splits, PROBES["first 1"]).test.mean() == 1.0  # pyright: ignore[reportArgumentType]
+    assert score(OneHot(), splits, PROBES["length"]).test.mean() < 0.3  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_classes_that_are_as_frequent_in_test_are_hardly_ever_said_to_have_moved(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    law = rng.dirichlet(np.ones(classes))
+    draws = [(rng.choice(classes, 800, p=law), rng.choice(classes, 100, p=law)) for _ in range(500)]
+    assert np.mean([shifted(*drawn) > 0 for drawn in draws]) < 0.02
+
+
+def test_classes_that_have_moved_are_told_by_how_much() -> None:
+    train, test = np.repeat([0, 1], [500, 500]), np.repeat([0, 1], [180, 20])
+    assert shifted(train, test) == pytest.approx(0.4)
+    assert shifted(train, np.repeat([2], 200)) == 1.0, "a class that training has not"
 
 
 KNOWING = {  # what decides the label -> rules that must know it, and rules that cannot

@@ -63,7 +63,7 @@ def test_a_coin_has_nothing_to_learn_and_what_is_there_is_not_done_again(
 ) -> None:
     few_arms(monkeypatch, steps=4)
     found = done(Known("none"), tmp_path)
-    assert "Nothing that was tried has a higher accuracy than guessing" in words.lead(found) and not found.shares
+    assert "No higher accuracy than guessing is shown" in words.lead(found) and not found.shares
     where = auditing.folder(Known("none"), "smoke", Folders(tmp_path / "runs", tmp_path / "data"))
     before = {path: path.stat().st_mtime_ns for path in where.iterdir()}
     (where / "rule-length.json").unlink()

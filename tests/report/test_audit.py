@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from levelfield.report.audit import page, words
-from levelfield.report.audit.reading import Reading
+from levelfield.report.audit.reading import Number, Reading, percent
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, cross_validated, findings
+from levelfield.report.audit.terms import scores
 from levelfield.spec import Row
 
 WINDOWS = (1, 5, 9, 17, 33)
@@ -214,7 +216,7 @@ def test_an_end_that_is_most_of_a_sequence_is_no_short_range(median: int) -> Non
 def test_nothing_learnt_is_said_of_what_was_asked(effort: str, head: str) -> None:
     rows = [each | Row(effort=effort) for each in rows_of([0.5] * 5, 0.5, {"length": 0.5}, 400, 0)]
     found, rare = Reading.of(rows), Reading.of([*rows, row("largest_class", 0.9, "test")])
-    assert words.lead(found).startswith(f"{head}Nothing that was tried has a higher accuracy than guessing: ")
+    assert words.lead(found).startswith(f"{head}No higher accuracy than guessing is shown: ")
     assert words.badge(found).text == ("not asked at smoke" if head else "nothing learnt")
     assert "rare" not in words.lead(found)
     assert words.lead(rare).endswith(" This does not exclude that examples of rare classes can be ranked above others.")
@@ -243,7 +245,7 @@ def test_nothing_learnable_and_too_little_claim_nothing() -> None:
     for found, sentence in (
         (
             audited([0.5] * 5, 0.5, {"length": 0.5}),
-            "Nothing that was tried has a higher accuracy than guessing: the best of 7, ",
+            "No higher accuracy than guessing is shown: of 7 that were tried, ",
         ),
         (audited(*LOCAL, tested=60), "Too small to say anything: 60"),
     ):
@@ -263,6 +265,41 @@ def test_a_paragraph_explains_what_it_has_and_nothing_else() -> None:
     assert "hare" not in words.paragraph(audited([0.5] * 5, 0.5, {"length": 0.5}))
 
 
+def test_who_always_gives_one_answer_may_be_better_than_what_was_learnt() -> None:
+    """Half of training is of one class, and nine tenths of test are of the other: 82 % there show nothing."""
+    n = 400
+    rule = Scored("1-grams", RULE, 0.8, (np.arange(n) < 0.82 * n).astype(float)[None])
+    floor, constant = (np.arange(n) % 10 < 5).astype(float), (np.arange(n) % 10 < 9).astype(float)
+    rows = findings([rule], floor, constant=constant)
+    said = words.lead(Reading.of([row | Row(task="mine", effort="minutes") for row in rows]))
+    assert said.endswith(
+        "guessing scores 50 %, or 90 % who always gives the one answer that suits these examples best."
+    )
+    assert "No higher accuracy than guessing is shown" in said
+
+
+def test_where_nothing_is_left_to_learn_no_model_has_to_show_what_is_further_away() -> None:
+    windows, blind = [0.5, 0.5, 0.5, 0.5, 0.5], 0.5
+    whole, part = (audited(windows, blind, {"5-grams": share}) for share in (0.999, 0.9))
+    assert "does not measure long range" in words.lead(whole) and words.badge(whole).text.startswith("no: ")
+    assert "more may be learnt from further away" in words.lead(part) and words.badge(part).text == "undecided"
+    assert words.claims(whole) and not words.claims(part)
+
+
+@pytest.mark.parametrize(
+    "value, text", [(0.97, "97"), (0.9949, "99"), (0.9951, "99.5"), (0.99999, "99.9"), (1.0, "100"), (0.0, "0")]
+)
+def test_a_score_of_100_percent_has_no_error(value: float, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_scores_that_round_alike_have_more_digits() -> None:
+    found = replace(audited(*LOCAL), guessing=0.952)
+    near = Number(0.9545, 0.94, 0.96)
+    assert scores(found, near, 0.952, str) == "scores 95.5 % (94.0 to 96.0) where guessing scores 95.2 %"
+    assert scores(found, near, 0.5, str) == "scores 95 % (94 to 96) where guessing scores 50 %"
+
+
 def test_what_was_cut_is_said_with_every_verdict() -> None:
     facts = [row("cut", 900), *(row("examples", 500, split) for split in ("train", "val", "test"))]
     facts += [row("steps", 64, split, "place=most") for split in ("train", "val", "test")]
@@ -270,7 +307,7 @@ def test_what_was_cut_is_said_with_every_verdict() -> None:
         (
             [0.5] * 5,
             0.5,
-            "Nothing that was tried in the first 64 steps, at which sequences were cut, has a higher accuracy",
+            "No higher accuracy than guessing is shown in the first 64 steps, at which sequences were cut: of 7",
         ),
         ([0.5, 0.7, 0.97, 0.97, 0.97], 0.97, "this benchmark, cut at 64 steps, does not measure long range"),
     ):

@@ -82,6 +82,15 @@ def test_squared_errors_are_not_cut_as_shares_are() -> None:
     assert width[0] == pytest.approx(2 * 1.96 * errors[0].std() / 20, rel=1e-3) and width[1] > width[0]
 
 
+def test_no_interval_of_a_squared_error_goes_beyond_none() -> None:
+    errors = -np.where(np.arange(200) % 100 == 0, 20.0, 0.01)
+    found = {
+        row.get("metric"): row.get("value", 0.0)
+        for row in findings([Scored("a", RULE, 0.0, errors[None])], -np.ones(200))
+    }
+    assert found["score_low"] < found["score"] < found["score_high"] == 0.0
+
+
 def test_examples_of_one_group_are_not_as_many_independent_ones() -> None:
     """Forty groups of ten, in each of which nearly all are right or nearly all wrong: their intervals hold the truth,
     and those of 400 independent examples would do so in half of the audits."""

@@ -386,9 +386,9 @@ def test_a_target_that_is_not_finite_is_refused_by_its_row(tmp_path: Path, cell:
     assert replace(data, missing=(cell,)).left_out == 1
 
 
-@pytest.mark.parametrize(("first", "said"), [("train", "training"), ("test", "test")])
+@pytest.mark.parametrize(("first", "said"), [("train", "training"), ("test", "test"), ("val", "val")])
 def test_a_split_with_one_class_is_refused(tmp_path: Path, first: str, said: str) -> None:
-    """Guessing has 100 % of such a test, and nothing can be learnt from such training data."""
+    """Guessing has 100 % of such a test, nothing can be learnt from such training data, nor chosen by validation."""
     splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
     rows = [f"text {i},{0 if split == first else i % 2},{split}" for i, split in enumerate(splits)]
     data = OwnData(table(tmp_path / "own.csv", rows, "x,y,split"), text="x", label="y", split="split")

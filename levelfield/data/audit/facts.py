@@ -14,9 +14,23 @@ import numpy as np
 
 from levelfield.data import card as cards
 from levelfield.data import duplicates
+from levelfield.data.audit.features import CHANNELS
 from levelfield.data.duplicates import Duplicates
-from levelfield.spec import SPLITS, Examples, Label, LabelSet, Progress, Row, SplitName, Task, Values, no_progress
+from levelfield.spec import (
+    SPLITS,
+    Examples,
+    Label,
+    LabelSet,
+    Progress,
+    Row,
+    Signal,
+    SplitName,
+    Task,
+    Values,
+    no_progress,
+)
 
+SHIFTED = 0.05  # share of test examples of other classes than in train, up to which nothing is said
 FEWEST = 20  # examples of a split, of fewer of which one may well have most of the variance
 PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
 
@@ -60,6 +74,11 @@ def facts(
     for pair, count in (groups or {}).items():
         yield _row("shared_groups", "all", count, f"in={pair}")
     yield _row("left_out", "all", left_out)
+    if isinstance(task.input, Signal) and task.input.channels > CHANNELS:
+        yield _row("channels", "all", task.input.channels)
+        yield _row("channels_read", "all", CHANNELS)
+    if isinstance(task.output, Label) and (moved := shifted(*(np.asarray(splits[s].y) for s in ("train", "test")))):
+        yield _row("shifted", "test", moved, n=len(splits["test"]))
     if (certified := task.certified_range) is not None and not card.faults:
         yield _row("certified_range", "all", certified)
 
@@ -77,6 +96,17 @@ def unseen(task: Task, splits: Mapping[SplitName, Examples]) -> float:
     if isinstance(task.output, LabelSet):
         return float(np.mean((test[:, ~(train > 0).any(0)] > 0).any(1)))
     return float(np.mean(~np.isin(test, train))) if isinstance(task.output, Label) else 0.0
+
+
+def shifted(train: np.ndarray, test: np.ndarray) -> float:
+    """Returns the share of test examples that would need another class for classes to be as frequent as in train; 0
+    where it is little, or no more than chance could make of one law for both. train, test: classes, (N,)."""
+    classes = np.unique(np.concatenate([train, test]))
+    here, there = (np.bincount(np.searchsorted(classes, y), minlength=len(classes)) / len(y) for y in (train, test))
+    both = (here * len(train) + there * len(test)) / (len(train) + len(test))
+    noise = np.sqrt(2 / np.pi * both * (1 - both) * (1 / len(train) + 1 / len(test))).sum() / 2  # the mean, by chance
+    moved = float(np.abs(here - there).sum() / 2)
+    return moved if moved > SHIFTED + 2 * noise else 0.0
 
 
 def outlier(split: Examples) -> float:

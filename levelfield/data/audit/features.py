@@ -22,6 +22,7 @@ from levelfield.spec import Examples, Signal, Task
 BITS = 17
 BUCKETS = 1 << BITS
 LEVELS = 256  # of a signal, all channels together
+CHANNELS = 8  # of a signal that are read, the first ones
 
 
 class Features(NamedTuple):
@@ -39,22 +40,22 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How the values at a step become one number: symbols as they are, channels by quantiles of the training split.
+    """How the values at a step become one number: symbols as they are, channels by levels of the training split.
 
-    edges: (channels, levels - 1) between the levels of each channel that is used; None for symbols.
+    edges: of each channel that is used, the least value of every level but the first, (levels - 1,); None for symbols.
     """
 
-    edges: np.ndarray | None
+    edges: tuple[np.ndarray, ...] | None
 
     @staticmethod
     def of(task: Task, train: Examples) -> Vocabulary:
-        """Returns the numbering. Of very many channels the first eight count, at two levels each."""
+        """Returns the numbering. Of very many channels the first CHANNELS count, at two levels each."""
         if not isinstance(task.input, Signal):
             return Vocabulary(None)
-        channels = min(task.input.channels, 8)
+        channels = min(task.input.channels, CHANNELS)
         levels = max(2, min(16, math.floor(LEVELS ** (1 / channels))))
         sample = np.asarray(train.x[:: max(1, len(train.x) // 200_000), :channels], np.float64)
-        return Vocabulary(np.quantile(sample, np.arange(1, levels) / levels, axis=0).T)
+        return Vocabulary(tuple(level_edges(channel, levels) for channel in sample.T))
 
     def codes(self, examples: Examples) -> np.ndarray:
         """Returns a number for every step, (total,) int64."""
@@ -64,6 +65,22 @@ class Vocabulary:
         for channel, edges in enumerate(self.edges):
             found = found * (len(edges) + 1) + np.searchsorted(edges, np.asarray(examples.x[:, channel]), side="right")
         return found
+
+
+def level_edges(values: np.ndarray, levels: int) -> np.ndarray:
+    """Returns the least value of every level but the first, increasing, for about so many levels.
+
+    Of no more different values than levels each is a level. Of others, a value that fills a level alone, such as the
+    zeros of events that are rare, is one, and the rest are divided into equally frequent levels. values: (M,).
+    """
+    different, counts = np.unique(values, return_counts=True)
+    if len(different) <= levels:
+        return different[1:]
+    alone = different[counts * levels >= len(values)]
+    rest = values[~np.isin(values, alone)]
+    parts = max(2, levels - len(alone))
+    edges = np.quantile(rest, np.arange(1, parts) / parts)
+    return np.unique(np.concatenate([edges, alone, np.nextafter(alone, math.inf)]))
 
 
 Probe = Callable[[np.ndarray, Examples], Features]

@@ -34,6 +34,9 @@ def faults(found: Reading) -> Iterator[str]:
     if unseen := found.fact("unseen", "test"):
         share = found.led(f"{100 * unseen:.1f} %", "unseen", "test")
         yield f"{share} of the test examples have a class that no training example has, which no model can know."
+    if moved := found.fact("shifted", "test"):
+        share = found.led(f"{100 * moved:.0f} %", "shifted", "test")
+        yield f"Classes are not as frequent in test as in train: {share} of the test examples would need another one."
     if unknown := found.fact("unknown", "test"):
         some = f"{found.led(f'{unknown:,.0f}', 'unknown', 'test')} of {found.fact('examples', 'test'):,.0f}"
         yield f"{some} test sequences have a symbol that no training sequence has."

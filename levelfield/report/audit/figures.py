@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHORT = {"within": "shuffled within {}", "across": "blocks of {} shuffled", "window": "windows of {} steps"}
 BAR = 0.27  # inches of a bar
+CLOSE = 0.4  # of the axis, within which the words of two lines would meet
 
 
 def draw(found: Reading) -> dict[str, Figure]:
@@ -95,13 +96,16 @@ def rules(found: Reading) -> Figure | None:
     with style.canvas() as make:
         figure, (axes,) = style.panels(make, 1, 0.9 + BAR * len(answers), columns=1)
         _bars(axes, answers, factor, found.guessing)
-        for value, words in ((found.guessing, "guessing"), (best.value, f"best: {order_words(found.reference)}")):
+        axes.set_xlabel(label)
+        low, high = axes.get_xlim()
+        called = rule_words(found.reference) if best.kind == RULE else order_words(found.reference)
+        beside = factor * abs(best.value - found.guessing) < CLOSE * (high - low)
+        for value, words, up in ((found.guessing, "guessing", 3), (best.value, f"best: {called}", 14 if beside else 3)):
             axes.axvline(factor * value, color=style.FAINT, linestyle=":", linewidth=1.1)
             axes.annotate(
-                words, (factor * value, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
+                words, (factor * value, 1), xycoords=("data", "axes fraction"), xytext=(0, up),
                 textcoords="offset points", ha="center", va="bottom", fontsize=8, color=style.FAINT,
             )  # fmt: skip
-        axes.set_xlabel(label)
         drawn = style.render(figure, "audit-rules")
     said = ", ".join(f"{words} {factor * number.value:.3g}" for words, number in answers)
     return Figure(*drawn, f"{label} of rules without a sequence model: {said}.")

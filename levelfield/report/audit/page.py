@@ -40,11 +40,13 @@ FIGURES = {
 LONG = ' class="long"'  # of a heading
 METHOD = (
     "Guessing is the rule that always answers the commonest label, or the set of the commonest ones where an example "
-    "may have several, or chance where that is higher. The reference is the arm, model or rule, that is best on "
-    "validation; a share is (score - guessing) / (reference - guessing) on the test examples. Intervals are the "
-    "bootstrap's over test examples, the same for all arms, and over seeds. Whether anything is learnable is decided "
-    "first, at 1 %, on at least 100 test examples; without it there are no shares. A share is above 100 % where an arm "
-    "was better on test than the reference, which was better on validation."
+    "may have several, or chance where that is higher; of numbers, the mean of training. Numbers are divided by their "
+    "standard deviation in training, and so are errors. The reference is the arm, model or rule, that is best on "
+    "validation; a share is (score - guessing) / (reference - guessing) on the test examples. Intervals of scores are "
+    "Wilson's, or normal ones of squared errors, and those of shares the bootstrap's over test examples, the same for "
+    "all arms; both widened by what seeds differ. Whether anything is learnable is decided first, at 1 %, on at least "
+    "100 test examples, of 20 groups or more; without it there are no shares. A share is above 100 % where an arm was "
+    "better on test than the reference, which was better on validation."
 )
 READING = (
     "A number in a table leads to its list here, one in a sentence to its line there. A line is a row of the file, in "

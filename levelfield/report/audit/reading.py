@@ -44,8 +44,13 @@ class Number(NamedTuple):
     anchor: str = ""
 
     def percent(self) -> str:
-        """Returns it as "97 % (93 to 100)"."""
+        """Returns a share as "97 % (93 to 100)"."""
         return self.led(f"{100 * self.value:z.0f} % ({100 * self.low:z.0f} to {100 * self.high:z.0f})")
+
+    def score(self, digits: int = 0) -> str:
+        """Returns a score as "97 % (93 to 99.6)"."""
+        value, low, high = (percent(each, digits) for each in (self.value, self.low, self.high))
+        return self.led(f"{value} % ({low} to {high})")
 
     def plain(self) -> str:
         """Returns it as "-0.31 (-0.33 to -0.29)"."""
@@ -54,6 +59,13 @@ class Number(NamedTuple):
     def led(self, text: str) -> str:
         """Returns a text about this number, which leads to its row."""
         return marked(text, self.anchor)
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """Returns a score of 0 to 1 in percent: "97"; "99.6" of what is nearly all, since "100" is no error at all."""
+    if 0.995 <= value < 1:
+        return f"{math.floor(1_000 * value) / 10:.1f}"
+    return f"{100 * value:z.{digits}f}"
 
 
 class Guess(NamedTuple):
@@ -83,6 +95,7 @@ class Reading:
 
     facts: (metric, split, place) -> number. scores, shares: by arm, in the order of rows; shares are empty where
     nothing is learnable. validation: the mean score of each arm there. reference: the arm that is best on validation.
+    one_answer: what always giving the one answer scores that is best on these very test examples, -inf where unknown.
     anchors: where a page has the rows of facts, of guessing and of what is learnable. unleaked: by arm, scores on the
     test examples that are not in train too, and fresh: what guessing scores there; empty where all are such. folds: by
     rule, scores of five-fold cross-validation on all examples, and folded: what guessing scores there; empty where the
@@ -100,6 +113,7 @@ class Reading:
     tested: int
     learnable: bool
     reference: str
+    one_answer: float = -math.inf
     anchors: Mapping[Key, str] = field(default_factory=dict)
     unleaked: Mapping[str, Number] = field(default_factory=dict)
     fresh: Guess = field(default_factory=Guess)
@@ -130,6 +144,7 @@ class Reading:
             tested=learnable.get("n", 0),
             learnable=bool(learnable.get("value")),
             reference=learnable.get("model", ""),
+            one_answer=guesses.get("one_answer", Row()).get("value", -math.inf),
             anchors={key: anchor_of(row) for key, row in facts.items()}
             | {GUESSING: anchor_of(guessing), LEARNABLE: anchor_of(learnable)},
             unleaked=_numbers(rows, "unleaked"),
@@ -163,6 +178,12 @@ class Reading:
     def matched(self) -> bool:
         """Whether some model that sees everything has learnt nearly as much as the best that was tried."""
         return any(share.value >= NEAR for share in self.of_kind(FREE).values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that is learnt from further away could matter: a model that sees everything has learnt nearly
+        as much as windows did, or models were trained and nearly nothing is left to learn."""
+        return self.matched or (self.trained and self.learnt >= MOST)
 
     @property
     def trained(self) -> bool:

@@ -64,6 +64,8 @@ def findings(
     count = len(floor)
     _, own = np.unique(np.arange(count) if groups is None else groups, return_inverse=True)
     rows = [_row("guessing", "score", float(floor.mean()), count)]
+    if constant is not None:
+        rows.append(_row("guessing", "one_answer", float(constant.mean()), count))
     drawn = _Drawn.of(arms, floor, own)
     enough = count >= FEWEST and equal_groups(own) >= FEWEST_GROUPS
     learnt = enough and all(drawn.above(reference, rival) for rival in (floor, constant) if rival is not None)
@@ -171,7 +173,8 @@ def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limi
     if right_or_wrong:
         found, unit = summarise((100 * seeds).tolist(), SHARE, examples=max(1, round(count))), 100
     else:
-        found, unit = summarise(seeds.tolist(), stderr=float(mean_scores.std()) / math.sqrt(count)), 1
+        stderr = float(mean_scores.std()) / math.sqrt(count)
+        found, unit = summarise(seeds.tolist(), within=(-math.inf, 0.0), stderr=stderr), 1
     mean = float(seeds.mean())
     low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)
     return mean, low / unit, high / unit

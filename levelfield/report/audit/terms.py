@@ -6,7 +6,9 @@ arm(found, "2-grams")        # "the rule that knows counts of 2-grams"
 
 from __future__ import annotations
 
-from levelfield.report.audit.reading import FAR, GRAMS, GUESSING, PLACES, SHOWN, Number, Reading, width
+from collections.abc import Callable
+
+from levelfield.report.audit.reading import FAR, GRAMS, GUESSING, PLACES, SHOWN, Number, Reading, percent, width
 
 RULES = {
     "length": "the length alone",
@@ -49,12 +51,24 @@ def known(found: Reading, rule: str) -> str:
 
 
 def score_of(found: Reading, number: Number) -> str:
-    return number.percent() if found.in_percent else number.plain()
+    return number.score() if found.in_percent else number.plain()
 
 
-def guessing(found: Reading) -> str:
-    return found.led(plain(found, found.guessing), *GUESSING)
+def scores(found: Reading, number: Number, guess: float, led: Callable[[str], str]) -> str:
+    """Returns "scores 97 % (93 to 99.6) where guessing scores 50 %", with more digits where these are nearly alike.
+
+    led: makes a text about guessing lead to its row.
+    """
+    if not found.in_percent:
+        return f"scores {number.plain()} where guessing scores {led(plain(found, guess))}"
+    digits = int(percent(number.value) == percent(guess))
+    return f"scores {number.score(digits)} where guessing scores {led(f'{percent(guess, digits)} %')}"
+
+
+def beside_guessing(found: Reading, name: str) -> str:
+    """Returns what an arm scores, and guessing, on the test examples: "scores 97 % ... where guessing scores 50 %"."""
+    return scores(found, found.scores[name], found.guessing, lambda text: found.led(text, *GUESSING))
 
 
 def plain(found: Reading, value: float) -> str:
-    return f"{100 * value:.0f} %" if found.in_percent else f"{value:.3g}"
+    return f"{percent(value)} %" if found.in_percent else f"{value:.3g}"

@@ -5,10 +5,10 @@
 By rules that are fixed here: a claim needs a share of 95 % whose interval does not go below 80 %, and nothing is
 claimed where nothing was learnt, on fewer than 100 test examples, where no model was trained, or at effort `smoke`.
 That something does not measure long range is said only where a model that sees everything has learnt nearly as much as
-the best that was tried: where none has, more may be learnt from further away. It is said of the benchmark where nine
-tenths of it were learnt, and of what was learnt where that is half: what is learnt first is often what is near, as in
-associative recall. Windows that have not learnt it are no sign of long range, as they may need more training. That
-windows of so many steps cannot is said only where it is proved.
+the best that was tried, or nearly nothing is left to learn: otherwise more may be learnt from further away. It is said
+of the benchmark where nine tenths of it were learnt, and of what was learnt where that is half: what is learnt first is
+often what is near, as in associative recall. Windows that have not learnt it are no sign of long range, as they may
+need more training. That windows of so many steps cannot is said only where it is proved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from levelfield.report.audit.reading import (
     width,
 )
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
-from levelfield.report.audit.terms import arm, guessing, known, plain, rule_words, score_of, steps_of
+from levelfield.report.audit.terms import arm, beside_guessing, known, plain, rule_words, scores, steps_of
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -64,22 +64,23 @@ def _in_folds(found: Reading) -> str:
     if not found.surely:
         return ""
     return (
-        f" In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above "
-        f"guessing: {score_of(found, found.folds[found.surely])} where guessing scores "
-        f"{found.folded.led(plain(found, found.folded.guessing))}."
+        f" In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above guessing: "
+        f"it {scores(found, found.folds[found.surely], found.folded.guessing, found.folded.led)}."
     )
 
 
 def _nothing(found: Reading) -> str:
     """What there is to say where nothing that was tried is better than guessing."""
-    where = f" in the first {found.longest:,.0f} steps, at which sequences were cut," if found.cut else ""
+    where = f" in the first {found.longest:,.0f} steps, at which sequences were cut" if found.cut else ""
     better = f"higher {found.metric}" if found.in_percent else "lower squared error"
-    shown = f"is shown on the {found.tested:,.0f} test examples to have" if found.surely else "has"
+    on = f" on the {found.tested:,.0f} test examples" if found.surely else ""
     said = (
-        f"Nothing that was tried{where} {shown} a {better} than guessing: the best of {len(found.scores)}, "
-        f"{arm(found, found.reference)}, scores {score_of(found, found.scores[found.reference])} where guessing scores "
-        f"{guessing(found)}."
+        f"No {better} than guessing is shown{on}{where}: of {len(found.scores)} that were tried, "
+        f"{arm(found, found.reference)} is best on validation, and {beside_guessing(found, found.reference)}"
     )
+    if found.scores[found.reference].low > found.guessing:  # so that it has not passed what else has to be passed
+        said += f", or {plain(found, found.one_answer)} who always gives the one answer that suits these examples best"
+    said += "."
     if found.surely:
         return f"{said}{_in_folds(found)}"
     if found.fact("largest_class", "test") < COMMON:
@@ -106,7 +107,7 @@ def _later(found: Reading) -> Iterator[str]:
     if not found.learnable or (best := found.best_rule()) not in found.later:
         return
     score, commonest, first = found.later[best], found.commonest[best], width(best)
-    said = f"At steps after the first{f' {first}' if first > 1 else ''}, {arm(found, best)} scores {score.percent()}"
+    said = f"At steps after the first{f' {first}' if first > 1 else ''}, {arm(found, best)} scores {score.score()}"
     said += f" where the commonest label scores {commonest.led(plain(found, commonest.value))}"
     only = "it is better than guessing only where its symbols are all there are"
     yield f"{said}." if score.low > commonest.value else f"{said}: {only}."
@@ -134,7 +135,7 @@ def _local(found: Reading) -> str:
         return f"{head}, an interval too wide for a claim."
     if 2 * enough.steps >= found.fact("steps", "test", "median"):
         return f"{head}; such a window sees most of a sequence."
-    if not found.matched:
+    if not found.settled:
         return f"{head}; no model that sees everything learnt as much, so that more may be learnt from further away."
     if found.learnt < HALF:
         return f"{head}."
@@ -181,7 +182,7 @@ def _level(found: Reading) -> str:
 def _scores(found: Reading, arm: str) -> str:
     """What an arm scores beside guessing; for numbers, what it explains of their variance."""
     if found.in_percent:
-        return f"scores {found.scores[arm].percent()} where guessing scores {guessing(found)}"
+        return beside_guessing(found, arm)
     explained = 1 - found.scores[arm].value / (found.guessing or -1.0)
     return (
         f"scores {found.scores[arm].plain()}, minus the squared error, and explains {100 * explained:.0f} % of variance"
@@ -189,9 +190,9 @@ def _scores(found: Reading, arm: str) -> str:
 
 
 def claims(found: Reading) -> bool:
-    """Whether something is said of the windows that a task needs: by proof, or as half of it was learnt, by windows and
-    by a model that sees everything."""
-    learnt = found.learnt >= HALF and math.isfinite(found.enough.steps) and found.matched
+    """Whether something is said of the windows that a task needs: by proof, or as half of it was learnt, by windows,
+    and nothing further away could matter."""
+    learnt = found.learnt >= HALF and math.isfinite(found.enough.steps) and found.settled
     return found.learnable and (bool(found.proved) or learnt)
 
 
@@ -261,6 +262,11 @@ def not_tried(found: Reading) -> list[str]:
     free = [name for name, number in found.scores.items() if number.kind == FREE]
     labels = "Whether labels are right, and whether the data are what they are said to be."
     unread = [f"Whatever sequences have after the first {found.longest:,.0f} steps."] if found.cut else []
+    if read := found.fact("channels_read"):
+        of = found.led(f"{found.fact('channels'):,.0f}", "channels")
+        unread.append(
+            f"Rules on other channels than the first {read:.0f} of {of}, and on more than some levels of each."
+        )
     trained_on = _trained_on(found)
     fewer = [f"Training on more than {trained_on} training examples."] if trained_on else []
     of = f"; a share is one of what {'was learnt here' if found.trained else 'the best rule has'}."
@@ -353,7 +359,7 @@ def badge(found: Reading) -> Badge:
     if math.isinf(enough.steps):
         return Badge(f"not learnt by windows of up to {found.widest:.0f} steps" if found.beyond else "undecided", GREY)
     local = 2 * enough.steps < found.fact("steps", "test", "median")
-    if found.narrowest.low < SURE or (local and not found.matched):
+    if found.narrowest.low < SURE or (local and not found.settled):
         return Badge("undecided", GREY)
     given = f"{100 * found.narrowest.value:.0f} % from {steps_of(enough.steps)}"
     if local and found.learnt >= NEARLY:
