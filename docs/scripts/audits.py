@@ -17,6 +17,7 @@ from typing import get_type_hints
 import audits_figure
 
 from levelfield.report.audit import words
+from levelfield.report.audit.figures import draw
 from levelfield.report.audit.reading import FAR, Reading, width
 from levelfield.report.audit.shares import DISORDERED, RULE
 from levelfield.report.audit.terms import rule_words
@@ -26,6 +27,7 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGE, ROWS = DOCS / "audits.md", DOCS.parent / "results" / "audits"
 RULES = ROWS / "without-models"
 FIGURE = DOCS / "figures" / "audits.png"
+SHOWN, ONE = ROWS / "digits-minutes.csv", DOCS / "figures" / "audit.png"  # the audit that docs/audit.md shows
 KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
@@ -211,7 +213,7 @@ def of_rules() -> list[Reading]:
 
 
 def main() -> None:
-    """Writes the page and its figure, or checks the page."""
+    """Writes the page, its figure and that of one audit, or checks the page."""
     text = page(committed(), of_rules())
     if "--check" in sys.argv:
         raise SystemExit(
@@ -219,6 +221,7 @@ def main() -> None:
         )
     PAGE.write_text(text)
     FIGURE.write_bytes(audits_figure.draw(ranked(committed())))
+    ONE.write_bytes(draw(read(SHOWN))["windows"].png)
 
 
 if __name__ == "__main__":
