@@ -21,7 +21,9 @@ import contents
 GROUPS = list(dict.fromkeys(case.group for case in CASES))
 REST = "linear, recurrent"
 FAMILIES = {
-    "attention": "attention alibi longformer bigbird reformer linformer performer mega spade".split(),  # noqa: SIM905
+    "attention": (  # and what has it beside a recurrence
+        "attention alibi longformer bigbird reformer linformer performer fox path nsa hymba mega spade".split()  # noqa: SIM905
+    ),
     "state space, long convolution": "s4 dlr s5 lru conv convolution gmlp sgconv hyena".split(),  # noqa: SIM905
 }
 MAPS = {
@@ -317,7 +319,7 @@ def draw(rows: list[Row], path: Path) -> None:
     for axis, name in zip(axes, [*FAMILIES, REST]):
         labels = [label for label in LABELS if family(label) == name and label != "convolution"]
         for index, label in enumerate(labels):
-            _lines(axis, found, label, pyplot.colormaps["tab20"](index % 10 * 2 + index // 10))
+            _lines(axis, found, label, pyplot.colormaps["tab10"](index % 10), MARKS[index // 10])
         if cost := found.cost(MAP, "limit", LENGTHS[0]):
             axis.axhline(cost, color="0.6", linestyle=":", linewidth=1.5, label="limit: one linear map")
         if name == family("s4"):
@@ -332,19 +334,22 @@ def draw(rows: list[Row], path: Path) -> None:
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, fontsize=8, frameon=False)
     axes[0].set_ylabel("µs per token, forward and backward")
     figure.suptitle(
-        "One layer of width 256, one thread. Solid: ours. Dashed: peers, in the colour of their mixer; where they are "
-        "recurrences, without the maps around it."
+        "One layer of width 256, one thread. Solid: ours. Dashed, hollow marks: peers, with colour and mark of their "
+        "mixer; where they are recurrences, without the maps around it."
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
 
-def _lines(axis, found: Results, label: str, color) -> None:
-    _curve(axis, found, label, "ours", color=color, marker="o", markersize=4, label=label)
+MARKS = ("o", "s", "^")  # of ten mixers of a panel each, whose colours repeat
+
+
+def _lines(axis, found: Results, label: str, color, mark: str) -> None:
+    _curve(axis, found, label, "ours", color=color, marker=mark, markersize=5, label=label)
     for group in (label, f"{label}: recurrence"):
         for side in found.peers(group):
-            _curve(axis, found, group, side, color=color, linestyle="--", marker="o", markersize=5, fillstyle="none")
+            _curve(axis, found, group, side, color=color, linestyle="--", marker=mark, markersize=6, fillstyle="none")
 
 
 def _curve(axis, found: Results, group: str, side: str, **style: object) -> None:

@@ -39,7 +39,7 @@ def never_from_scratch(found: Answer) -> str:
         if holds > 0:
             rule = summary.below(table, Key(task, TRANSFORMER, SPT))
             rises.append(
-                f"yes on {words.named(task)}, where a small Transformer rises from {before} to {after} %{rule}"
+                f"yes on {summary.sized(found, task)}, where a small Transformer rises from {before} to {after} %{rule}"
             )
         else:
             others.append((holds, summary.sized(found, task)))

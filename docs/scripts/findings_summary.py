@@ -98,7 +98,7 @@ def sized(found: Answer, task: str) -> str:
     tokens"."""
     sizes = {(run.task.minimum + 1, run.task.max_length) for run in found.planned if isinstance(run.task, ListOps)}
     of = " and ".join(f"{least} to {most} tokens" for least, most in sorted(sizes))
-    return words.named(task) + (f" of {of}" if task == ListOps.name else "")
+    return words.named(task) + (f" of {of}" if sizes and task == ListOps.name else "")
 
 
 def machines(found: Answer) -> str:

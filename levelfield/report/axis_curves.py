@@ -21,6 +21,7 @@ from levelfield.report import style
 from levelfield.report.against_printed import PrintedSources, pairs, printed_curve
 from levelfield.report.arms import Arm, field_values
 from levelfield.report.cells import Cells, arms_of, is_baseline, is_test, row_value, shown_unit
+from levelfield.report.line_ends import End, end_labels
 from levelfield.report.links import common_anchor
 from levelfield.report.plots import Figure, merged_rules
 from levelfield.report.tables import baseline_name
@@ -278,7 +279,7 @@ def _panel(
     at: float | None = None,
 ) -> None:
     """Draws one task. at: the place where rules were measured, None for level lines."""
-    ends: list[tuple[float, str, str]] = []
+    ends: list[End] = []
     called = _called([*((line.model, line.protocol) for line in lines.along), *lines.level])
     for line in lines.along:
         mine = look[line.model, line.protocol]
@@ -287,16 +288,19 @@ def _panel(
             axes.plot([x for x, _, _ in line.printed], [y for _, y, _ in line.printed], "--", color=style.INK, lw=0.9)
             for x, y, anchor in line.printed:
                 axes.plot(x, y, "D", color=style.INK, mfc="none", markersize=4.5, url=style.url(anchor))
-            ends.append((line.printed[-1][1], f"{line.model}, printed", style.INK))
-        ends.append((line.medians[-1][1], called[line.model, line.protocol], mine.colour))
+            x, y, _ = line.printed[-1]
+            ends.append(End(y, f"{line.model}, printed", style.INK, x))
+        x, y = line.medians[-1]
+        ends.append(End(y, called[line.model, line.protocol], mine.colour, x))
     for name, (value, anchor) in lines.level.items():
         mine, url = look[name], style.url(anchor)
         axes.axhline(value, color=mine.colour, linewidth=1.3, linestyle=mine.dashes, url=url)
-        ends.append((value, called[name], mine.colour))
+        ends.append(End(value, called[name], mine.colour))
     for line in lines.rules:
         axes.plot(*zip(*line.medians, strict=True), "o:", color=style.FAINT, linewidth=1.2, markersize=3, zorder=0.5)
-        ends.append((line.medians[-1][1], line.model, style.FAINT))
-    named = [(value, name, style.FAINT) for value, name in rules]
+        x, y = line.medians[-1]
+        ends.append(End(y, line.model, style.FAINT, x))
+    named = [End(value, name, style.FAINT) for value, name in rules]
     for value, _ in rules:
         if at is None:
             axes.axhline(value, color=style.FAINT, linestyle=":", linewidth=0.9, zorder=0.5)
@@ -317,7 +321,7 @@ def _called(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
     return {name: ", ".join(name) if lines[name[0]] > 1 else name[0] for name in names}
 
 
-BESIDE = 1.8  # inches that labels on both sides of a panel take
+BESIDE = 2.0  # inches that labels on both sides of a panel take
 
 
 def _make_room(axes: Axes, x: float, letters: int) -> None:
@@ -359,17 +363,3 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
         kept = [x for x in kept if x == kept[-1] or 1.4 * x <= kept[-1]]
     axes.set_xticks(kept, [f"{x:g}" for x in kept])
     axes.set_xticks([], minor=True)
-
-
-def end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], x: float | None = None) -> None:
-    """Names at the right end of their lines, or to the left of their marks at x, moved apart where they would
-    overlap."""
-    low, high = axes.get_ylim()
-    gap = 0.062 * (high - low)
-    heights = style.spread_apart([y for y, _, _ in ends], gap, low + gap / 2)
-    places, away, side = (("axes fraction", "data"), 4, "left") if x is None else (("data", "data"), -8, "right")
-    for (_, text, shade), height in zip(ends, heights, strict=True):
-        axes.annotate(
-            style.short(text), (1 if x is None else x, height), xycoords=places, xytext=(away, 0),
-            textcoords="offset points", ha=side, va="center", fontsize=8.5, color=shade, annotation_clip=False,
-        )  # fmt: skip

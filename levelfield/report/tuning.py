@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from levelfield.report import style
 from levelfield.report.arms import Arm
-from levelfield.report.axis_curves import end_labels
 from levelfield.report.cells import arms_of, shown
+from levelfield.report.line_ends import End, end_labels
 from levelfield.report.links import back, list_html, return_link
 from levelfield.report.plots import Figure
 from levelfield.report.row_index import Names
@@ -138,7 +138,7 @@ def figure(results: Results) -> Figure | None:
 def _panel(
     axes: Axes, arms: Mapping[tuple[str, str], Sequence[Record]], look: Mapping[tuple[str, str], style.Look]
 ) -> None:
-    ends: list[tuple[float, str, str]] = []
+    ends: list[End] = []
     for name, records in arms.items():
         found = ((r["lr"], value, r["chosen"], r["anchor"]) for r in records if (value := _shown(r)) is not None)
         scored, mine = sorted(found), look[name]
@@ -147,7 +147,7 @@ def _panel(
             axes.plot(x, y, "o", color=mine.colour, ms=4, url=style.url(anchor))
             if chosen:
                 axes.plot(x, y, "o", ms=10, mfc="none", mec=mine.colour, url=style.url(anchor))
-        ends += [(scored[-1][1], name[0], mine.colour)] if scored else []
+        ends += [End(scored[-1][1], name[0], mine.colour, scored[-1][0])] if scored else []
     factors = sorted({record["lr"] for records in arms.values() for record in records})
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [f"{factor:.2g}" for factor in factors])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from printed_rows import measured
 
 from levelfield.report.verdicts import Finding, Key
-from levelfield.spec import Row
+from levelfield.spec import Row, Run
 from levelfield.studies import amos2025_small
 
 SPREAD = (-1.0, 0.0, 1.0)
@@ -27,6 +28,10 @@ class Fake:
 
     def __post_init__(self) -> None:
         self.results, self.study = SimpleNamespace(rows=self.rows, compared=self.rows, ledgers={}), self.module.study
+
+    @property
+    def planned(self) -> Sequence[Run]:
+        return self.study.runs(self.effort)
 
     @property
     def findings(self) -> list[Finding]:

@@ -12,7 +12,7 @@ from levelfield.report import style
 from levelfield.report.audit.reading import Number, Reading
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW
 from levelfield.report.audit.terms import rule_words
-from levelfield.report.axis_curves import end_labels
+from levelfield.report.line_ends import End, end_labels
 from levelfield.report.plots import Figure
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ def windows(found: Reading) -> Figure | None:
         axes.plot(xs, [factor * n.value for n in bounded], "-", color=colour)
         for x, number in zip(xs, bounded, strict=True):
             axes.plot(x, factor * number.value, "o", color=colour, markersize=5, url=style.url(number.anchor))
-        ends = [(factor * bounded[-1].value, "windows", colour)]
+        ends = [End(factor * bounded[-1].value, "windows", colour, xs[-1])]
         others = {name: n for name, n in found.scores.items() if n.kind in (FREE, DISORDERED)}
         shades = style.colours(list(others))
         for name, number in others.items():
             dashes = "-" if number.kind == FREE else (0, (4, 2))
             url = style.url(number.anchor)
             axes.axhline(factor * number.value, color=shades[name], linewidth=1.3, linestyle=dashes, url=url)
-            ends.append((factor * number.value, order_words(name), shades[name]))
+            ends.append(End(factor * number.value, order_words(name), shades[name]))
         axes.axhline(factor * found.guessing, color=style.FAINT, linestyle=":", linewidth=1)
-        ends.append((factor * found.guessing, "guessing", style.FAINT))
+        ends.append(End(factor * found.guessing, "guessing", style.FAINT))
         axes.set_xscale("log", base=2)
         axes.set_xticks(xs, [f"{x:g}" for x in xs])
         axes.set_xticks([], minor=True)
