@@ -110,6 +110,21 @@ def test_symbols_that_are_channels_of_zeros_and_ones_are_read() -> None:
     assert score(OneHot(), splits, PROBES["length"]).test.mean() < 0.3  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("channel", [0, 7, 8, 11])
+def test_each_of_many_channels_is_read(channel: int) -> None:
+    x = np.random.default_rng(0).normal(size=(1_200, 6, 12))
+    y = (x[:, 0, channel] > 0).astype(np.int64)
+    parts = {"train": slice(0, 800), "val": slice(800, 900), "test": slice(900, 1_200)}
+    splits = {name: Examples.of_equal_length(x[p], y[p]) for name, p in parts.items()}
+
+    class Many(Known):
+        input = Signal(12, (0.0,) * 12, (1.0,) * 12)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
+
+    assert score(Many(), splits, PROBES["first 1"]).test.mean() > 0.85  # pyright: ignore[reportArgumentType]
+    assert score(Many(), splits, PROBES["last 1"]).test.mean() < 0.6  # pyright: ignore[reportArgumentType]
+    assert score(Many(), splits, PROBES["length"]).test.mean() < 0.6  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("classes", [2, 10, 100])
 def test_classes_that_are_as_frequent_in_test_are_hardly_ever_said_to_have_moved(classes: int) -> None:
     rng = np.random.default_rng(classes)

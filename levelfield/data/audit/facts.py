@@ -25,6 +25,7 @@ from levelfield.spec import (
     Row,
     Signal,
     SplitName,
+    StepLabels,
     Task,
     Values,
     no_progress,
@@ -74,9 +75,9 @@ def facts(
     for pair, count in (groups or {}).items():
         yield _row("shared_groups", "all", count, f"in={pair}")
     yield _row("left_out", "all", left_out)
-    if isinstance(task.input, Signal) and task.input.channels > CHANNELS:
+    if isinstance(task.input, Signal) and isinstance(task.output, StepLabels) and task.input.channels > CHANNELS:
         yield _row("channels", "all", task.input.channels)
-        yield _row("channels_read", "all", CHANNELS)
+        yield _row("channels_read", "all", CHANNELS)  # by rules of the latest steps
     if isinstance(task.output, Label) and (moved := shifted(*(np.asarray(splits[s].y) for s in ("train", "test")))):
         yield _row("shifted", "test", moved, n=len(splits["test"]))
     if (certified := task.certified_range) is not None and not card.faults:

@@ -1,7 +1,7 @@
 """Counts what can be told of a sequence without reading it in order: its length, its ends, its symbols and n-grams.
 
     of = Vocabulary.of(task, splits["train"])                  # signals become levels, by the training split
-    found = ngrams(of.codes(split), split, 3)                  # Features: example, bucket and number of each 3-gram
+    found = of.features(partial(ngrams, n=3), split)           # Features: example, bucket and number of each 3-gram
 
 A feature is a bucket number below BUCKETS, the hash of what was found, so that no dictionary has to be kept. An example
 of several documents has the features of each, in buckets of its own.
@@ -21,8 +21,8 @@ from levelfield.spec import Examples, Signal, Task
 
 BITS = 17
 BUCKETS = 1 << BITS
-LEVELS = 256  # of a signal, all channels together
-CHANNELS = 8  # of a signal that are read, the first ones
+LEVELS = 256  # of channels that are read together
+CHANNELS = 8  # that are read together, at most
 
 
 class Features(NamedTuple):
@@ -42,29 +42,41 @@ class Features(NamedTuple):
 class Vocabulary:
     """How the values at a step become one number: symbols as they are, channels by levels of the training split.
 
-    edges: of each channel that is used, the least value of every level but the first, (levels - 1,); None for symbols.
+    edges: of each channel, the least value of every level but the first, (levels - 1,); None for symbols.
     """
 
     edges: tuple[np.ndarray, ...] | None
 
     @staticmethod
     def of(task: Task, train: Examples) -> Vocabulary:
-        """Returns the numbering. Of very many channels the first CHANNELS count, at two levels each."""
+        """Returns the numbering. Of more than CHANNELS channels each has two levels."""
         if not isinstance(task.input, Signal):
             return Vocabulary(None)
-        channels = min(task.input.channels, CHANNELS)
-        levels = max(2, min(16, math.floor(LEVELS ** (1 / channels))))
-        sample = np.asarray(train.x[:: max(1, len(train.x) // 200_000), :channels], np.float64)
+        levels = max(2, min(16, math.floor(LEVELS ** (1 / task.input.channels))))
+        every = max(1, len(train.x) * max(1, task.input.channels // CHANNELS) // 200_000)
+        sample = np.asarray(train.x[::every], np.float64)
         return Vocabulary(tuple(level_edges(channel, levels) for channel in sample.T))
 
-    def codes(self, examples: Examples) -> np.ndarray:
-        """Returns a number for every step, (total,) int64."""
+    def codes(self, examples: Examples, first: int = 0) -> np.ndarray:
+        """Returns a number for every step, (total,) int64, of CHANNELS channels from the first one on."""
         if self.edges is None:
             return np.asarray(examples.x, np.int64)
         found = np.zeros(len(examples.x), np.int64)
-        for channel, edges in enumerate(self.edges):
+        for channel, edges in enumerate(self.edges[first : first + CHANNELS], first):
             found = found * (len(edges) + 1) + np.searchsorted(edges, np.asarray(examples.x[:, channel]), side="right")
         return found
+
+    def features(self, probe: Probe, examples: Examples) -> Features:
+        """Returns what a probe counts in the codes of a split: of very many channels, in those of each CHANNELS."""
+        groups = range(0, len(self.edges or ()), CHANNELS) or range(1)
+        found = [probe(self.codes(examples, first), examples) for first in (groups[:1] if probe is lengths else groups)]
+        if len(found) == 1:
+            return found[0]
+        buckets = [_hash(each.bucket, each.bucket, number) for number, each in enumerate(found)]
+        keys = np.concatenate([each.example << BITS | bucket for each, bucket in zip(found, buckets, strict=True)])
+        keys, place = np.unique(keys, return_inverse=True)
+        times = np.bincount(place, np.concatenate([each.times for each in found])).astype(np.int64)
+        return Features(keys >> BITS, keys & (BUCKETS - 1), times)
 
 
 def level_edges(values: np.ndarray, levels: int) -> np.ndarray:

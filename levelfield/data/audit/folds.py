@@ -64,7 +64,7 @@ def joined(parts: Sequence[Examples]) -> Examples:
 def held_out(task: Task, examples: Examples, fold: np.ndarray, probe: Probe) -> np.ndarray:
     """Returns the score of each example, (N,), by rules that know nothing of its fold or, of signals, no more than the
     levels into which they are cut, which all examples decide. fold: (N,), of which none is empty."""
-    features = probe(Vocabulary.of(task, examples).codes(examples), examples)
+    features = Vocabulary.of(task, examples).features(probe, examples)
 
     def part(which: np.ndarray) -> Counted:
         return Counted(features.of(which), examples.y[which])

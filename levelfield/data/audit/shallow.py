@@ -71,7 +71,7 @@ def score(task: Task, splits: Mapping[SplitName, Examples], probe: Probe) -> Ans
     """Fits every rule to train, chooses on val and answers test."""
     vocabulary = Vocabulary.of(task, splits["train"])
     train, val, test = (
-        Counted(probe(vocabulary.codes(split), split), split.y) for split in (splits[name] for name in SPLITS)
+        Counted(vocabulary.features(probe, split), split.y) for split in (splits[name] for name in SPLITS)
     )
     return answered(task, train, val, test)
 
