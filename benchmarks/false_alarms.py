@@ -58,9 +58,12 @@ from levelfield.studies import (
     miralles2025_table4,
     scorecard,
 )
+from levelfield.tasks.frequent_word import FrequentWord
 from levelfield.tasks.needle import Needle
 
 NEEDLE = Needle(32, 2, 2, values=16)  # guessing there is as in the study
+COUNTED = FrequentWord(32, words=16)  # as in the study
+COUNTS = 0.6  # of the way from guessing to all right, wherever nothing is lost
 FOUND = 0.6  # of the way from guessing to all right, at the length of training
 ARMS = 6  # of a task, where power is measured
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
@@ -200,11 +203,14 @@ def _went_on() -> Iterator[tuple[str, str, float]]:
 
 def _counted() -> Iterator[tuple[str, float]]:
     """Yields places where in one layout just half is left, and the other, where nothing is lost, is what it was."""
-    half = GUESS + _huang2024_beyond.CLIFF * (LEVEL - GUESS)
-    apart = {"gathered": half, "spread": LEVEL}
+    apart = {"gathered": _huang2024_beyond.CLIFF, "spread": 1.0}
     for length in (16, 32, 64, 512):
-        yield f"length={length}", LEVEL
-        yield from ((f"length={length},format={name}", v if length > 32 else LEVEL) for name, v in apart.items())
+        floor = max(GUESS, 100 * COUNTED.at_length(length).any_word)
+        whole = floor + COUNTS * (100 - floor)
+        yield f"length={length}", whole
+        for name, share in apart.items():
+            left = share if length > 32 else 1.0
+            yield f"length={length},format={name}", floor + left * COUNTS * (100 - floor)
 
 
 def _demo() -> Iterator[Cell]:

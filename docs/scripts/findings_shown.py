@@ -22,6 +22,7 @@ from levelfield.report.decisions import Contrast, Seeds, difference
 from levelfield.report.verdicts import Finding, Key, Table
 from levelfield.spec import Row
 from levelfield.studies import _huang2024_small as needles
+from levelfield.studies import huang2024_counting as counting
 from levelfield.studies import huang2024_small
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER
 from levelfield.studies._huang2024_beyond import FALL, TWICE, LengthScores
@@ -284,7 +285,7 @@ def recall(found: Answer, haystack: str | None = None) -> Recall:
 
 def length_scores(found: Answer) -> LengthScores:
     """Returns the scores by length, with what the study takes for guessing."""
-    of = needles.length_scores if found.study.name == huang2024_small.study.name else LengthScores.of
+    of = needles.length_scores if found.study.name == huang2024_small.study.name else counting.length_scores
     return of(found.results.rows)
 
 

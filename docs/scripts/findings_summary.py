@@ -242,7 +242,7 @@ def local(found: Answer, others: Answer | None) -> str:
     for task, share in had:
         decided = answers[task].decided if task in answers else 0
         told.setdefault(shown.WORDS[decided], []).append("that task" if seen <= share.proved else share.name)
-    certified = "a task that [provably](reach.md) takes more than {} steps"
+    certified = "a task that [provably](reach.md) takes more than {} steps of a model that knows no places"
     shares = words.listed(
         f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved)}"
         if seen <= share.proved

@@ -13,6 +13,7 @@ import findings_tuning as tuning
 import findings_words as words
 
 from levelfield.studies._huang2024_beyond import FIFTHS, MIDDLE, fifth
+from levelfield.tasks.needle import Needle
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -28,7 +29,10 @@ def beyond(found: Answer) -> Iterator[str]:
         f"table describes and decides nothing: it shows how much of the gain over guessing at {trained} words is left "
         f"at longer lengths among {shown.HAYSTACKS[made.haystack]}, where fewest are found, and in the other haystacks "
         "(medians over seeds). A gain is how far a score has come from guessing to all right; and guessing is to name "
-        f"the commonest value of the text, for which no key need be known: {_guesses(found, made)}. A "
+        f"the commonest value of the text, for which no key need be known: {_guesses(found, made)}. Needles also "
+        "stand out among pairs, which they may part and whose keys repeat, while theirs do not: who names the value of "
+        f"such a key, whichever is asked for, is right in {_standing_out(found, made)}. So an answer stands only where "
+        "it holds whichever of the two is taken to be guessing. A "
         f"longer text of look-alike pairs is harder in itself, too: it holds {_pairs(trained)} of them at {trained} "
         f"words and {_pairs(made.longest)} at {made.longest}.\n"
     )
@@ -60,6 +64,14 @@ def _guesses(found: Answer, made: shown.Recall) -> str:
         change = "" if near == far else f" at {made.trained} words, {far} % at {made.longest}"
         told.append(f"{near} %{change} among {shown.HAYSTACKS[end.partition('=')[2]]}")
     return "; ".join(told)
+
+
+def _standing_out(found: Answer, made: shown.Recall) -> str:
+    """What naming the value of a needle that stands out has in the hardest haystack, at both ends."""
+    task = found.planned[0].task
+    assert isinstance(task, Needle)
+    asked = [(length, task.at_length(length).standing_out(made.haystack)) for length in (made.trained, made.longest)]
+    return " and ".join(f"about {100 * share:.0f} % at {length} words" for length, share in asked)
 
 
 def _others(found: Answer, made: shown.Recall) -> dict[str, dict[str, float]]:

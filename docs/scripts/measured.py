@@ -26,6 +26,7 @@ from levelfield.report.cells import baselines_of, is_baseline, is_score, is_test
 from levelfield.report.scorecard import gained
 from levelfield.spec import EFFORTS, Effort, Row, Study, Task
 from levelfield.spec.study import GUESSES
+from levelfield.tasks.frequent_word import FrequentWord
 from levelfield.tasks.needle import Needle
 
 NEAR, FAR = 2.0, 10.0  # points below the best of a column: as good as it, and clearly behind it
@@ -136,7 +137,7 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
 
 def _floor(rows: Sequence[Row], metric: str, at: str, settings: Iterable[Task]) -> float:
     """Returns what guessing gives at a place: chance, or the commonest label there. Of needles it is the commonest
-    value of the text, which needs no key and is right far more often.
+    value of the text, which needs no key and is right far more often; of counting, any word of the text.
 
     rows: of one task. Of a place without a row of the commonest label, the test split's counts.
     """
@@ -150,6 +151,8 @@ def _floor(rows: Sequence[Row], metric: str, at: str, settings: Iterable[Task]) 
         if isinstance(task, Needle):
             there = task.at_length(int(length[1])) if length else task
             guesses["commonest_value"] = 100 * fmean(there.keyless(form) for form in there.formats)
+        if isinstance(task, FrequentWord):
+            guesses["any_word"] = 100 * (task.at_length(int(length[1])) if length else task).any_word
     return max(guesses.values(), default=0.0)
 
 

@@ -314,10 +314,10 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
     best = max(others, key=lambda k: others[k].mean)
     where, rival = f"On {key.task} under {key.protocol}", f"the best baseline, {best.model} at {others[best]}"
     if answer is None:
-        return f"{where}, nothing can be said: no arm beat the best simple rule, {rule}; {label} has {own}."
+        return f"{where}, nothing can be said: no arm is shown to beat the best simple rule, {rule}; {label} has {own}."
     word = {1: "is above", -1: "is below", 0: "is not ranked above" if diverged else "cannot be told apart from"}[
         answer
     ]
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
-    short = "" if table.learnt(key) else f" It did not beat the best simple rule, {rule}."
+    short = "" if table.learnt(key) else f" It is not shown to beat the best simple rule, {rule}."
     return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}"

@@ -22,11 +22,12 @@ from levelfield.report.same_weights import aligned, alike, contrast
 from levelfield.report.verdicts import Claim, Finding, Key, Table, told
 from levelfield.spec import Row
 
-LEARNT = 50.0  # percent at the training length from which a fall beyond it can be spoken of
+LEARNT = 0.5  # of what guessing leaves at the training length, from which a fall beyond it can be spoken of
 CLIFF = 0.5  # of what a model is above guessing at the training length, lost beyond it
 MIDDLE = 5.0  # points by which the middle has to be below either end, as in huang2024_needles below their mean
 TWICE = 2  # the multiple of the training length that huang2024's claim is asked at
 FALL = "more than half is lost at {} times the length ({})"  # the name of a question: multiple, model
+DIFFER = "Whether that is shown depends on what guessing is taken to be."
 EASIER = "a {} beyond the training length is easier than another at it ({})"  # haystack or layout, model
 K = TypeVar("K", bound=Hashable)
 FIFTHS = ((0, 1), (4, 5), (8, 9))  # the first, the middle and the last, in tenths of the text
@@ -97,8 +98,9 @@ class LengthScores:
 
     def able(self, model: str) -> bool:
         """Whether a model finds enough at the training length, and beats the best simple rule there."""
-        short = self.cell(model, self.trained)
-        return short is not None and short.median >= LEARNT and self.table.learnt(self.key(model, self.trained))
+        short, floor = self.cell(model, self.trained), self.floor(self.trained, "")
+        enough = floor + LEARNT * (100 - floor)
+        return short is not None and short.median >= enough and self.table.learnt(self.key(model, self.trained))
 
     @property
     def learnt(self) -> list[str]:
@@ -118,6 +120,14 @@ class LengthScores:
             if one and more:
                 found[model] = self.corrected([(CLIFF, self.trained, end, one), (-1.0, length, end, more)])
         return found | together({model: found[model] for model in self.learnt if model in found})
+
+
+def held_by_both(found: Sequence[Finding], other: Sequence[Finding]) -> list[Finding]:
+    """Returns findings with the answers that two ways of guessing both give; where they differ, it is open."""
+    return [
+        one if one.decided == two.decided else replace(one, decided=0, facts=f"{one.facts} {DIFFER}")
+        for one, two in zip(found, other, strict=True)
+    ]
 
 
 def together(asked: Mapping[K, Contrast]) -> dict[K, Contrast]:

@@ -24,9 +24,10 @@ from levelfield.presets import efforts
 from levelfield.probes.depths import Depths
 from levelfield.probes.remedies import Remedies, helped
 from levelfield.protocols import scratch
+from levelfield.report.verdicts import Finding
 from levelfield.runs import ledger
 from levelfield.spec import Block, Duration, Effort, MixerConfig, Model, Probe, Recipe, Row, Run, Task, Tokens
-from levelfield.studies._huang2024_beyond import LengthScores
+from levelfield.studies._huang2024_beyond import LengthScores, held_by_both
 from levelfield.tasks.needle import Needle
 
 GOAL = Sum((ClassifySteps(), Causal()), (1.0, 0.1))
@@ -157,14 +158,29 @@ def probes(run: Run) -> Sequence[Probe]:
     return (Depths((*Depths().factors, FARTHEST)), *([Remedies()] if helped(run.model) else []))
 
 
-def length_scores(rows: Sequence[Row]) -> LengthScores:
-    """Scores of needles, in which guessing is to name the commonest value of the text: it needs no key."""
+def task_of(rows: Sequence[Row], name: str) -> Task:
+    """Returns the task of that name as it is at the effort of the rows."""
     known: list[Effort] = [effort for effort in SIZES if any(row.get("effort") == effort for row in rows)]
-    task = efforts.generated(NEEDLE, known[0] if known else "minutes")
+    return efforts.generated(name, known[0] if known else "minutes")
+
+
+Guess = Callable[[Needle, str], float]
+"""What guessing scores on needles in a haystack, 0 to 1."""
+
+
+def answered(decide: Callable[[Guess], Sequence[Finding]]) -> list[Finding]:
+    """Returns the answers that hold whether guessing is to name the commonest value, or that of a needle that stands
+    out; the others are open."""
+    return held_by_both(decide(Needle.keyless), decide(Needle.standing_out))
+
+
+def length_scores(rows: Sequence[Row], guessing: Guess = Needle.keyless) -> LengthScores:
+    """Scores of needles, in which guessing is to name the commonest value of the text, or what else is given."""
+    task = task_of(rows, NEEDLE)
     assert isinstance(task, Needle)
 
     def guess(length: int, haystack: str) -> float:
-        return fmean(task.at_length(length).keyless(name) for name in ([haystack] if haystack else task.formats))
+        return fmean(guessing(task.at_length(length), name) for name in ([haystack] if haystack else task.formats))
 
     return LengthScores.of(rows, guess)
 

@@ -18,6 +18,7 @@ from levelfield.report.verdicts import Finding, capped, judged
 from levelfield.spec import UNTUNED, Duration, Effort, Probe, Recipe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import LengthScores, brief, falls, farther, haystacks, told_falls
+from levelfield.tasks.frequent_word import FrequentWord
 
 NAME = "frequent_word"
 FACTORS = (0.5, 1, 2, 4, 8, needles.FARTHEST)  # of the training length, asked by the probe
@@ -47,10 +48,17 @@ def probes(run: Run) -> Sequence[Probe]:
     return (Depths((0.5, 1, 2), examples=60),) if run.task.max_length < 32 else (Depths(FACTORS),)
 
 
+def length_scores(rows: Sequence[Row]) -> LengthScores:
+    """Scores of counting, in which guessing is to name any word of the text."""
+    task = needles.task_of(rows, NAME)
+    assert isinstance(task, FrequentWord)
+    return LengthScores.of(rows, lambda length, layout: task.at_length(length).any_word)
+
+
 def verdict(rows: Sequence[Row]) -> str:
     """Says which models lose half of the task beyond its length, and whether a layout there is easier than another at
     it."""
-    asked = LengthScores.of(rows)
+    asked = length_scores(rows)
     if not asked.learnt:
         return asked.unlearnt
     fallen, more = judged(falls(asked)), judged(haystacks(asked, "layout"))
@@ -61,7 +69,7 @@ def verdict(rows: Sequence[Row]) -> str:
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """Two families of questions: who loses more than half beyond the training length, and whose easy layout there is
     above a hard one at it."""
-    asked = LengthScores.of(rows)
+    asked = length_scores(rows)
     return judged(falls(asked)) + judged(haystacks(asked, "layout"))
 
 

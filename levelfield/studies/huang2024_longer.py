@@ -21,6 +21,7 @@ from levelfield.report.verdicts import Claim, Finding, capped, judged
 from levelfield.spec import UNTUNED, Duration, Effort, Probe, ReportView, Row, Run, Study
 from levelfield.studies import _huang2024_small as needles
 from levelfield.studies._huang2024_beyond import CLIFF, LengthScores, brief, falls, farther, together, told_falls
+from levelfield.tasks.needle import Needle
 
 LONGER = 4  # times the training length of `huang2024_small`
 ARMS = ("rotary", "no-positions", "rwkv6")
@@ -62,9 +63,9 @@ def probes(run: Run) -> Sequence[Probe]:
     return (replace(short, factors=(1 / LONGER, *short.factors)) if on else short,)
 
 
-def length_scores(rows: Sequence[Row]) -> tuple[LengthScores, LengthScores]:
+def length_scores(rows: Sequence[Row], guessing: needles.Guess = Needle.keyless) -> tuple[LengthScores, LengthScores]:
     """Scores of the arms as `huang2024_small` trains them, and of those that went on at the longer length."""
-    short = needles.length_scores(rows)
+    short = needles.length_scores(rows, guessing)
     return short, replace(short, trained=LONGER * short.trained, protocol=EXTENDED)
 
 
@@ -88,13 +89,16 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def fallen(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model trained at the longer length whether, in some haystack, it loses more than half beyond it,
     by the rule of `huang2024_small`."""
-    return judged(falls(length_scores(rows)[1]))
+    return needles.answered(lambda guessing: judged(falls(length_scores(rows, guessing)[1])))
 
 
 def given_back(rows: Sequence[Row]) -> list[Finding]:
     """Finds whether a model that is trained at the longer length has there more than half of what the other one loses
     from its own length to that one; asked of those that are shown to lose more than LOSS points."""
-    short, long = length_scores(rows)
+    return needles.answered(lambda guessing: _given_back(*length_scores(rows, guessing)))
+
+
+def _given_back(short: LengthScores, long: LengthScores) -> list[Finding]:
     read = {model: cells for model in short.models if (cells := _Read.of(model, short, long))}
     able = {model: cells for model, cells in read.items() if short.able(model)}
     lost = together({model: cells.lost(short) for model, cells in able.items()})

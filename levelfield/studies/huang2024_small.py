@@ -47,12 +47,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 def fallen(rows: Sequence[Row]) -> list[Finding]:
     """Finds for each model whether, in some haystack, it loses more than half of what it is above guessing, at twice
     the training length and at the longest one asked."""
-    return judged(falls(needles.length_scores(rows)))
+    return needles.answered(lambda guessing: judged(falls(needles.length_scores(rows, guessing))))
 
 
 def places(rows: Sequence[Row]) -> list[Finding]:
     """Finds who loses the middle of a text, and whose easy haystack beyond the training length is above a hard one."""
-    asked = needles.length_scores(rows)
+    return needles.answered(lambda guessing: _places(needles.length_scores(rows, guessing)))
+
+
+def _places(asked: LengthScores) -> list[Finding]:
     middle = judged(middles(asked, beyond=False)) + judged(middles(asked, beyond=True))
     return middle + judged(haystacks(asked))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,6 +44,7 @@ from levelfield.tasks._layouts import BINS, examples, require
 FORMATS = ("repeat", "essay", "pairs")
 SENTENCE = 8  # words of the repeated sentence
 FOLLOWERS = 4  # words that may come after a word of the essays
+TEXTS = 1 << 20  # symbols of the texts by which `standing_out` is estimated
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,21 @@ class Needle(Task):
         return 1 / self.values
 
     def keyless(self, form: str) -> float:
-        """Returns the best expected accuracy, 0 to 1, without telling keys apart: that of the text's commonest value.
+        """Returns the expected accuracy, 0 to 1, of naming the text's commonest value, for which no key need be known.
 
         Any value of the text may be the one that is asked for. In `repeat` and `essay` the needles' are the only ones,
         so that two needles leave a model that knows no key one half and more.
         """
         pairs = (self.length - 2) // 2 if form == "pairs" else self.needles
         return commonest_share(pairs, self.values)
+
+    def standing_out(self, form: str) -> float:
+        """Returns about the best accuracy, 0 to 1, of who reads the text, but not which key is asked for.
+
+        Among `pairs` needles stand out: they lie anywhere, and so may part a key of the haystack from its value; and
+        their keys occur once, while others repeat. In the other haystacks it is that of `keyless`.
+        """
+        return _standing_out(replace(self, formats=("pairs",))) if form == "pairs" else self.keyless(form)
 
     def at_length(self, length: int, examples: int | None = None) -> Needle:
         """Returns the same number of needles in a haystack of another length."""
@@ -236,6 +246,27 @@ class Needle(Task):
         last = np.where(value, np.arange(self.length), -1).max(1)
         right = np.take_along_axis(x, last[:, None], 1)[:, 0] == test.y.reshape(-1, self.length)[:, -1]
         return {**super().baselines(train, test), "last_value": float(np.mean(right))}
+
+
+@cache
+def _standing_out(task: Needle) -> float:
+    """Estimates how often the question is answered among pairs by the value of a key that stands out.
+
+    It is the commonest value of the keys that follow another key; where there are none, of the keys that occur once;
+    and where there are none of these, of the text. Where several are as common, each is taken equally often.
+    """
+    count = min(2_000, max(200, TEXTS // task.length))
+    x, y, _, _ = task._draw(np.random.default_rng(derive_seed(task.seed, "needle standing out")), count, 1)
+    shares = []
+    for words, answer in zip(x[:, :-2].astype(np.int64) - task.words, y[:, -1], strict=True):
+        key = (words >= 0) & (words < task.keys)
+        asked = np.flatnonzero(key[:-1] & ~key[1:])  # keys with a value
+        behind = asked[(asked > 0) & key[asked - 1]]
+        once = asked[np.bincount(words[key], minlength=task.keys)[words[asked]] == 1]
+        chosen = next((places for places in (behind, once) if len(places)), asked)
+        values = np.bincount(words[chosen + 1] - task.keys, minlength=task.values)
+        shares.append((values[answer] == values.max()) / np.sum(values == values.max()))
+    return float(np.mean(shares))
 
 
 TASKS: dict[str, Task] = {"needle": Needle()}

@@ -350,7 +350,7 @@ def test_numbers_to_predict_are_compared_by_the_variance_explained():
     assert "mine, 81.0 %" in text and text.endswith("Percent are of the variance explained on n.")
     both = comparison.verdict("mine", [*numbers, *RULES, *arm("mine", 60, 60.5, 61), *arm("s4", 40, 40.5, 41)])
     assert "in 2 of 2 comparisons" in both
-    assert "nothing can be said: no arm beat the best simple rule, chance (0.0 %)" in comparison.verdict(
+    assert "nothing can be said: no arm is shown to beat the best simple rule, chance (0.0 %)" in comparison.verdict(
         "mine", [chance, *explained("mine", -3, 0, 1), *explained("s4", -4, 0.5, 1)]
     )
 
@@ -365,7 +365,7 @@ def test_one_seed_says_what_was_seen_and_decides_nothing():
 def test_an_arm_below_a_simple_rule_is_above_nobody():
     baselines = arm("s4", 10, 10.1, 10.2) + arm("conv", 9.9, 10, 10.1)
     text = comparison.verdict("mine", [*RULES, *arm("mine", 29, 29.1, 29.2), *baselines])
-    assert "nothing can be said: no arm beat the best simple rule, last value (30.0 %)" in text
+    assert "nothing can be said: no arm is shown to beat the best simple rule, last value (30.0 %)" in text
     learnt = comparison.verdict("mine", [*RULES, *arm("mine", 20, 20.1, 20.2), *arm("s4", 60, 60.1, 60.2)])
     assert "is below the best baseline" in learnt and "It did not beat the best simple rule, last value" in learnt
     above = comparison.verdict("mine", [*RULES, *arm("mine", 29, 29.1, 29.2), *arm("s4", 60, 10, 10), *baselines[3:]])

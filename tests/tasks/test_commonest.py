@@ -35,6 +35,26 @@ def test_who_names_the_commonest_value_of_a_text_is_right_as_often_as_said(lengt
         assert np.mean(shares) == pytest.approx(task.keyless(form), abs=4 * noise), form
 
 
+@pytest.mark.parametrize("length", [32, 128])
+def test_needles_that_stand_out_are_found_as_often_as_said(length: int) -> None:
+    """By another code, on the test split: the value after a key behind a key, or else after one that is single."""
+    task = Needle(length, 2, 2, words=16, keys=16, values=16, train=10, val=10, test=3_000, formats=("pairs",))
+    test = task.build(None)["test"]
+    right = []
+    for row, labels in zip(test.x.reshape(-1, length).tolist(), test.y.reshape(-1, length).tolist(), strict=True):
+        text = row[:-2]
+        kinds = ["key" if 16 <= symbol < 32 else "value" for symbol in text]
+        own = [i for i in range(len(text) - 1) if (kinds[i], kinds[i + 1]) == ("key", "value")]
+        parting = [i for i in own if i and kinds[i - 1] == "key"]
+        counts = Counter(symbol for symbol in text if 16 <= symbol < 32)
+        chosen = parting or [i for i in own if counts[text[i]] == 1] or own
+        values = Counter(text[i + 1] - 32 for i in chosen)
+        best = [value for value, count in values.items() if count == max(values.values())]
+        right.append((labels[-1] in best) / len(best))
+    assert np.mean(right) == pytest.approx(task.standing_out("pairs"), abs=0.04)
+    assert np.mean(right) > 2 * task.keyless("pairs") and task.standing_out("essay") == task.keyless("essay")
+
+
 def test_a_large_text_takes_a_moment() -> None:
     """As at effort `paper`: 16,383 pairs of 8,192 values, of which the commonest is there some 10 times."""
     assert 8 / 16_383 < commonest_share(16_383, 8_192) < 12 / 16_383
