@@ -319,5 +319,5 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
         answer
     ]
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
-    short = "" if table.learnt(key) else f" It is not shown to beat the best simple rule, {rule}."
+    short = "" if table.learnt(key) else f" It cannot be shown to beat the best simple rule, {rule}."
     return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class End(NamedTuple):
-    """Where a line ends, and its name. x: None at the end of the axis."""
+    """The end of a line and the name beside it. x: None at the end of the axis."""
 
     y: float
     text: str

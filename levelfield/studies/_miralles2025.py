@@ -124,7 +124,7 @@ def _words(place: str) -> str:
 
 
 def _unable(who: Sequence[str], name: str, table: Table) -> str:
-    return f"{' and '.join(who)} did not beat the best simple rule, {table.rule(name)}"
+    return f"{' and '.join(who)} cannot be shown to beat the best simple rule, {table.rule(name)}"
 
 
 def _gain(bounded: Seeds, free: Seeds, share: tuple[float, float], scatter: Scatter) -> Contrast:

@@ -79,7 +79,7 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         before, after = arms[model]
         facts = f"On {name}, {model} has {before} from scratch and {after} self-pretrained."
         if not able[model]:
-            facts += f" It did not beat the best simple rule, {table.rule(name)}."
+            facts += f" It cannot be shown to beat the best simple rule, {table.rule(name)}."
         question = difference(after, before, LIFT, scatter) if able[model] else None
         yield f"self-pretraining lifts {model}", Claim(question, facts)
     for first, second in GAPS if arms else ():

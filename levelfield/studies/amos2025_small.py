@@ -64,7 +64,7 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
     arms = {place: table.cells[key] for place, key in places.items() if key in table.cells}
     if not any((model, SPT) in arms and len(arms) > 1 for model in (TRANSFORMER, SSM)):
         return
-    scatter, rule = table.scatter(name), f" It did not beat the best simple rule, {table.rule(name)}."
+    scatter, rule = table.scatter(name), f" It cannot be shown to beat the best simple rule, {table.rule(name)}."
 
     def beats(model: str, rules: Sequence[str] = ()) -> bool:
         return any(table.learnt(places[model, p], rules) for p in (LONGER, SPT))

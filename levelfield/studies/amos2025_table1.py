@@ -124,7 +124,9 @@ def _claim(name: str, table: Table) -> Claim | None:
     if best != TRANSFORMER:
         facts += f" The best of the {len(scored)} models from scratch is {best}, {scored[best]}."
     if unable := [protocol for protocol, key in after.items() if not table.learnt(key)]:
-        return Claim(None, f"{facts} {' and '.join(unable)} did not beat the best simple rule, {table.rule(name)}.")
+        return Claim(
+            None, f"{facts} {' and '.join(unable)} cannot be shown to beat the best simple rule, {table.rule(name)}."
+        )
     scatter = table.scatter(name)
     leads = [difference(table.cells[k], arm, LEAD, scatter) for k in after.values() for arm in scored.values()]
     return Claim(Every(tuple(leads)), facts)

@@ -77,7 +77,10 @@ def _claim(name: str, table: Table) -> Claim | None:
     unable = [model for model in models if not table.learnt(keys[model, "spt_masked"])]
     if unable:
         rule = table.rule(name)
-        return Claim(None, f"{facts} {' and '.join(unable)} self-pretrained did not beat the best simple rule, {rule}.")
+        return Claim(
+            None,
+            f"{facts} {' and '.join(unable)} self-pretrained cannot be shown to beat the best simple rule, {rule}.",
+        )
     lift = difference(arms[models[0], "spt_masked"], arms[models[0], "scratch"], 0.0, scatter)
     if models == (SSM,):
         return Claim(replace(lift, against=SUBSTANTIAL), f"{facts} That is {lift.shown} points.")

@@ -127,7 +127,9 @@ def _claim(name: str, table: Table) -> Claim | None:
         model for model, key in {**keys, f"{TRANSFORMER} self-pretrained": after}.items() if not table.learnt(key)
     ]
     if unable:
-        return Claim(None, f"{facts} {' and '.join(unable)} did not beat the best simple rule, {table.rule(name)}.")
+        return Claim(
+            None, f"{facts} {' and '.join(unable)} cannot be shown to beat the best simple rule, {table.rule(name)}."
+        )
     parts = [difference(arm, plain, LEVEL, scatter) for arm in built_in.values()]
     parts += [difference(pretrained, arm, -LEVEL, scatter) for arm in built_in.values()]
     return Claim(Every(tuple(parts)), facts)

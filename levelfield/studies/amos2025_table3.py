@@ -135,7 +135,10 @@ def _classified(name: str, end: str, table: Table) -> Claim | None:
     facts = _facts(name, end, keys, table)
     if unable := [model for model in (TRANSFORMER, SSM) if not table.learnt(keys[model, "after"])]:
         rule = table.rule(name)
-        return Claim(None, f"{facts} {' and '.join(unable)} self-pretrained did not beat the best simple rule, {rule}.")
+        return Claim(
+            None,
+            f"{facts} {' and '.join(unable)} self-pretrained cannot be shown to beat the best simple rule, {rule}.",
+        )
     lift = difference(cells[TRANSFORMER, "after"], cells[TRANSFORMER, "before"], 0.0, scatter)
     signs = {(SSM, "before"): 1, (TRANSFORMER, "before"): -1, (SSM, "after"): -1, (TRANSFORMER, "after"): 1}
     narrower = Contrast(tuple((sign, cells[place]) for place, sign in signs.items()), NARROWER, scatter)

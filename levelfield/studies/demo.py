@@ -188,7 +188,11 @@ def _longer(table: Table, longer: Table, windows: Mapping[str, int]) -> Iterator
 
 
 def _asked(able: bool, question: Contrast, facts: str) -> Claim:
-    return Claim(question, facts) if able else Claim(None, f"{facts} Attention did not beat the best simple rule.")
+    return (
+        Claim(question, facts)
+        if able
+        else Claim(None, f"{facts} Attention cannot be shown to beat the best simple rule.")
+    )
 
 
 study = Study(

@@ -81,7 +81,9 @@ def _enough(name: str, table: Table) -> Claim:
         f"self-pretrained, the plain one {cells[plain]}, Mega {cells[mega]}."
     )
     if unable := [f"{key.model} {key.protocol}" for key in (own, pretrained, mega) if not table.learnt(key)]:
-        return Claim(None, f"{facts} {' and '.join(unable)} did not beat the best simple rule, {table.rule(name)}.")
+        return Claim(
+            None, f"{facts} {' and '.join(unable)} cannot be shown to beat the best simple rule, {table.rule(name)}."
+        )
     lift = difference(cells[own], cells[plain], 0.0, scatter)
     level = tuple(difference(cells[own], cells[other], -LEVEL, scatter) for other in (pretrained, mega))
     return Claim(Every((lift, *level)), facts)
@@ -92,7 +94,7 @@ def _unmoved(name: str, table: Table) -> Claim:
     gain = difference(table.cells[after], table.cells[before], LITTLE, table.scatter(name))
     facts = f"On {name}, enriched training adds {gain.shown} points to Mega."
     if not (table.learnt(before) and table.learnt(after)):
-        return Claim(None, f"{facts} Mega did not beat the best simple rule, {table.rule(name)}, in both.")
+        return Claim(None, f"{facts} Mega cannot be shown to beat the best simple rule, {table.rule(name)}, in both.")
     return Claim(Flipped(gain), facts)
 
 

@@ -60,7 +60,9 @@ def _level(name: str, table: Table) -> Claim:
     scored = ", ".join(f"{model} {table.cells[key]}" for model, key in keys.items())
     facts = f"On {name} with enriched training: {scored}."
     if unable := [model for model, key in keys.items() if not table.learnt(key)]:
-        return Claim(None, f"{facts} {' and '.join(unable)} did not beat the best simple rule, {table.rule(name)}.")
+        return Claim(
+            None, f"{facts} {' and '.join(unable)} cannot be shown to beat the best simple rule, {table.rule(name)}."
+        )
     own, scatter = table.cells[keys[FREE]], table.scatter(name)
     return Claim(Every(tuple(difference(own, table.cells[keys[m]], -MARGIN, scatter) for m in SSMS)), facts)
 
@@ -70,7 +72,7 @@ def _unmoved(name: str, model: str, table: Table) -> Claim:
     gain = difference(table.cells[after], table.cells[before], MARGIN, table.scatter(name))
     facts = f"On {name}, enriched training adds {gain.shown} points to {model}."
     if not (table.learnt(before) and table.learnt(after)):
-        return Claim(None, f"{facts} It did not beat the best simple rule, {table.rule(name)}, in both.")
+        return Claim(None, f"{facts} It cannot be shown to beat the best simple rule, {table.rule(name)}, in both.")
     return Claim(Flipped(gain), facts)
 
 

@@ -61,7 +61,9 @@ def _order(name: str, table: Table) -> Claim:
     cells, scatter = table.cells, table.scatter(name)
     facts = f"On {name}: rotary {cells[rotary]}, sinusoidal {cells[sinusoidal]}, learned {cells[learned]}."
     if not table.learnt(rotary):
-        return Claim(None, f"{facts} Rotary positions did not beat the best simple rule, {table.rule(name)}.")
+        return Claim(
+            None, f"{facts} Rotary positions cannot be shown to beat the best simple rule, {table.rule(name)}."
+        )
     second: Question = difference(cells[sinusoidal], cells[learned], 0.0, scatter)
     if not table.learnt(sinusoidal):
         second = AtMost(second)
