@@ -40,6 +40,7 @@ from levelfield.spec import (
 from levelfield.tasks._commonest import commonest_share
 from levelfield.tasks._distinct_rows import Draw, Rows, choose, narrow, narrow_label, splits
 from levelfield.tasks._layouts import BINS, examples, require
+from levelfield.tasks._standing_out import answered
 
 FORMATS = ("repeat", "essay", "pairs")
 SENTENCE = 8  # words of the repeated sentence
@@ -250,23 +251,10 @@ class Needle(Task):
 
 @cache
 def _standing_out(task: Needle) -> float:
-    """Estimates how often the question is answered among pairs by the value of a key that stands out.
-
-    It is the commonest value of the keys that follow another key; where there are none, of the keys that occur once;
-    and where there are none of these, of the text. Where several are as common, each is taken equally often.
-    """
+    """Estimates `standing_out` among pairs, by texts that are drawn for it."""
     count = min(2_000, max(200, TEXTS // task.length))
     x, y, _, _ = task._draw(np.random.default_rng(derive_seed(task.seed, "needle standing out")), count, 1)
-    shares = []
-    for words, answer in zip(x[:, :-2].astype(np.int64) - task.words, y[:, -1], strict=True):
-        key = (words >= 0) & (words < task.keys)
-        asked = np.flatnonzero(key[:-1] & ~key[1:])  # keys with a value
-        behind = asked[(asked > 0) & key[asked - 1]]
-        once = asked[np.bincount(words[key], minlength=task.keys)[words[asked]] == 1]
-        chosen = next((places for places in (behind, once) if len(places)), asked)
-        values = np.bincount(words[chosen + 1] - task.keys, minlength=task.values)
-        shares.append((values[answer] == values.max()) / np.sum(values == values.max()))
-    return float(np.mean(shares))
+    return answered(x[:, :-2].astype(np.int64) - task.words, y[:, -1], task.keys, task.values)
 
 
 TASKS: dict[str, Task] = {"needle": Needle()}

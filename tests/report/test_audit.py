@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 
 from levelfield.report.audit import page, words
-from levelfield.report.audit.reading import Number, Reading, percent
+from levelfield.report.audit.reading import Reading
 from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, cross_validated, findings
-from levelfield.report.audit.terms import scores
 from levelfield.spec import Row
 
 WINDOWS = (1, 5, 9, 17, 33)
@@ -265,39 +263,12 @@ def test_a_paragraph_explains_what_it_has_and_nothing_else() -> None:
     assert "hare" not in words.paragraph(audited([0.5] * 5, 0.5, {"length": 0.5}))
 
 
-def test_who_always_gives_one_answer_may_be_better_than_what_was_learnt() -> None:
-    """Half of training is of one class, and nine tenths of test are of the other: 82 % there show nothing."""
-    n = 400
-    rule = Scored("1-grams", RULE, 0.8, (np.arange(n) < 0.82 * n).astype(float)[None])
-    floor, constant = (np.arange(n) % 10 < 5).astype(float), (np.arange(n) % 10 < 9).astype(float)
-    rows = findings([rule], floor, constant=constant)
-    said = words.lead(Reading.of([row | Row(task="mine", effort="minutes") for row in rows]))
-    assert said.endswith(
-        "guessing scores 50 %, or 90 % who always gives the one answer that suits these examples best."
-    )
-    assert "No higher accuracy than guessing is shown" in said
-
-
 def test_where_nothing_is_left_to_learn_no_model_has_to_show_what_is_further_away() -> None:
     windows, blind = [0.5, 0.5, 0.5, 0.5, 0.5], 0.5
     whole, part = (audited(windows, blind, {"5-grams": share}) for share in (0.999, 0.9))
     assert "does not measure long range" in words.lead(whole) and words.badge(whole).text.startswith("no: ")
     assert "more may be learnt from further away" in words.lead(part) and words.badge(part).text == "undecided"
     assert words.claims(whole) and not words.claims(part)
-
-
-@pytest.mark.parametrize(
-    "value, text", [(0.97, "97"), (0.9949, "99"), (0.9951, "99.5"), (0.99999, "99.9"), (1.0, "100"), (0.0, "0")]
-)
-def test_a_score_of_100_percent_has_no_error(value: float, text: str) -> None:
-    assert percent(value) == text
-
-
-def test_scores_that_round_alike_have_more_digits() -> None:
-    found = replace(audited(*LOCAL), guessing=0.952)
-    near = Number(0.9545, 0.94, 0.96)
-    assert scores(found, near, 0.952, str) == "scores 95.5 % (94.0 to 96.0) where guessing scores 95.2 %"
-    assert scores(found, near, 0.5, str) == "scores 95 % (94 to 96) where guessing scores 50 %"
 
 
 def test_what_was_cut_is_said_with_every_verdict() -> None:
