@@ -63,7 +63,6 @@ from levelfield.tasks.needle import Needle
 
 NEEDLE = Needle(32, 2, 2, values=16)  # guessing there is as in the study
 COUNTED = FrequentWord(32, words=16)  # as in the study
-COUNTS = 0.6  # of the way from guessing to all right, wherever nothing is lost
 FOUND = 0.6  # of the way from guessing to all right, at the length of training
 ARMS = 6  # of a task, where power is measured
 FIELDS = ("rule", "truth", "law", "seeds", "reports", "false_alarms", "rate", "rate_before")
@@ -185,7 +184,12 @@ def _placed(uneven: int) -> Iterator[tuple[str, float]]:
 
 def _found(length: int, haystack: str, share: float) -> float:
     """Returns the percent that is found by who has come so far from guessing to all right in a haystack."""
-    floor = max(GUESS, 100 * NEEDLE.at_length(length).keyless(haystack.partition("=")[2] or "pairs"))
+    return _on_the_way(NEEDLE.at_length(length).keyless(haystack.partition("=")[2] or "pairs"), share)
+
+
+def _on_the_way(guessing: float, share: float) -> float:
+    """Returns the percent of who has come so far from guessing to all right."""
+    floor = max(GUESS, 100 * guessing)
     return floor + share * (100 - floor)
 
 
@@ -205,12 +209,11 @@ def _counted() -> Iterator[tuple[str, float]]:
     """Yields places where in one layout just half is left, and the other, where nothing is lost, is what it was."""
     apart = {"gathered": _huang2024_beyond.CLIFF, "spread": 1.0}
     for length in (16, 32, 64, 512):
-        floor = max(GUESS, 100 * COUNTED.at_length(length).any_word)
-        whole = floor + COUNTS * (100 - floor)
-        yield f"length={length}", whole
+        guessing = COUNTED.at_length(length).any_word
+        yield f"length={length}", _on_the_way(guessing, FOUND)
         for name, share in apart.items():
             left = share if length > 32 else 1.0
-            yield f"length={length},format={name}", floor + left * COUNTS * (100 - floor)
+            yield f"length={length},format={name}", _on_the_way(guessing, left * FOUND)
 
 
 def _demo() -> Iterator[Cell]:

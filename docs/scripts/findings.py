@@ -216,7 +216,7 @@ def _expressions(found: Answer) -> str:
     """Names the lengths of ListOps, which differ between studies, so that scores of one are not those of another."""
     if all(run.task.name != ListOps.name for run in found.planned):
         return ""
-    return f" Scores are on {summary.sized(found, ListOps.name)}."
+    return f" Scores are on {findings_shown.sized(found, ListOps.name)}."
 
 
 def _missing(found: Answer) -> str:

@@ -39,10 +39,10 @@ def never_from_scratch(found: Answer) -> str:
         if holds > 0:
             rule = summary.below(table, Key(task, TRANSFORMER, SPT))
             rises.append(
-                f"yes on {summary.sized(found, task)}, where a small Transformer rises from {before} to {after} %{rule}"
+                f"yes on {shown.sized(found, task)}, where a small Transformer rises from {before} to {after} %{rule}"
             )
         else:
-            others.append((holds, summary.sized(found, task)))
+            others.append((holds, shown.sized(found, task)))
     lifted = "; ".join([*rises, *filter(None, [summary.by_answer(others)])])
     closer = words.capital(summary.by_answer(gaps))
     return f"{words.capital(shown.ALLOWED)}: {lifted}. Does it come closer to S4? {closer}."
@@ -109,7 +109,7 @@ def local(found: Answer, others: Answer | None) -> str:
     proved = [share for share in made.values() if seen in share.places and seen <= share.proved]
     whole = words.listed(dict.fromkeys(words.named(share.whole) for share in natural.values()))
     had = words.listed(
-        f"{fmean(share.places[seen]):.0f} %{summary.interval(answers.get(task), share)} on {summary.sized(found, task)}"
+        f"{fmean(share.places[seen]):.0f} %{summary.interval(answers.get(task), share)} on {shown.sized(found, task)}"
         for task, share in natural.items()
     )
     asked = summary.by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)

@@ -14,6 +14,8 @@ from functools import cache
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
+import findings_words as words
+
 from levelfield import published
 from levelfield.engine.find import Source
 from levelfield.mixers.alibi import Alibi
@@ -30,6 +32,7 @@ from levelfield.studies._miralles2025 import EVERYTHING
 from levelfield.studies._miralles2025_small import SHORT
 from levelfield.studies.miralles2025_enriched import BOUNDED, ENRICHED
 from levelfield.studies.miralles2025_small import NEARLY
+from levelfield.tasks.listops import ListOps
 from levelfield.tasks.reach import Reach
 
 if TYPE_CHECKING:
@@ -324,3 +327,11 @@ def families(found: Answer) -> dict[str, str]:
             "attention and recurrence" if len(kinds) > 1 else "attention" if True in kinds else "recurrence"
         )
     return made
+
+
+def sized(found: Answer, task: str) -> str:
+    """Returns the name of a task, of ListOps with its lengths, which differ between studies: "ListOps of 11 to 63
+    tokens"."""
+    sizes = {(run.task.minimum + 1, run.task.max_length) for run in found.planned if isinstance(run.task, ListOps)}
+    of = " and ".join(f"{least} to {most} tokens" for least, most in sorted(sizes))
+    return words.named(task) + (f" of {of}" if sizes and task == ListOps.name else "")

@@ -27,7 +27,6 @@ from levelfield.studies.amos2025_starts import MARGIN, OTHERS
 from levelfield.studies.miralles2025_enriched import BOUNDED
 from levelfield.studies.miralles2025_small import NEARLY
 from levelfield.studies.state_tracking import FAILED_LENGTH, HELD_AT, HOLDING, broken_down
-from levelfield.tasks.listops import ListOps
 
 if TYPE_CHECKING:
     from findings_subjects import Answer
@@ -91,14 +90,6 @@ def by_name(found: Answer) -> str:
     parts = [(said, [f.subject for f in found.findings if f.decided == sign]) for said, sign in names.items()]
     parts += [("Open", [f.subject for f in found.findings if not f.decided])]
     return " ".join(f"{said}: {'; '.join(subjects)}." for said, subjects in parts if subjects)
-
-
-def sized(found: Answer, task: str) -> str:
-    """Returns the name of a task, of ListOps with its lengths, which differ between studies: "ListOps of 10 to 64
-    tokens"."""
-    sizes = {(run.task.minimum + 1, run.task.max_length) for run in found.planned if isinstance(run.task, ListOps)}
-    of = " and ".join(f"{least} to {most} tokens" for least, most in sorted(sizes))
-    return words.named(task) + (f" of {of}" if sizes and task == ListOps.name else "")
 
 
 def machines(found: Answer) -> str:

@@ -6,7 +6,7 @@ learnt in the time the effort allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from levelfield.mixers.attention import Attention
@@ -29,6 +29,7 @@ from levelfield.spec import (
     Model,
     Protocol,
     Recipe,
+    Row,
     Search,
     Signal,
     Task,
@@ -274,6 +275,13 @@ MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorisation", "com
 
 GROUPS: dict[str, tuple[str, ...]] = {"standard": STANDARD, "mad": (*MAD, "selective_copying")}
 """Names by which a comparison takes several tasks at once."""
+
+
+def of_rows(rows: Sequence[Row], among: Iterable[Effort]) -> Effort:
+    """Returns the first of some efforts that a row is of; "minutes" where none is."""
+    known = {row.get("effort") for row in rows}
+    found: list[Effort] = [effort for effort in among if effort in known]
+    return found[0] if found else "minutes"
 
 
 def generated(name: str, effort: Effort) -> Task:

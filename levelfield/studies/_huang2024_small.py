@@ -160,8 +160,7 @@ def probes(run: Run) -> Sequence[Probe]:
 
 def task_of(rows: Sequence[Row], name: str) -> Task:
     """Returns the task of that name as it is at the effort of the rows."""
-    known: list[Effort] = [effort for effort in SIZES if any(row.get("effort") == effort for row in rows)]
-    return efforts.generated(name, known[0] if known else "minutes")
+    return efforts.generated(name, efforts.of_rows(rows, SIZES))
 
 
 Guess = Callable[[Needle, str], float]

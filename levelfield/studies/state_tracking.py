@@ -177,8 +177,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     table = Table.of(rows, "length")
     if not table.cells:
         return []
-    known: list[Effort] = [effort for effort in SCALES if any(row.get("effort") == effort for row in rows)]
-    learnt = learnt_from(known[0] if known else "minutes")
+    learnt = learnt_from(efforts.of_rows(rows, SCALES))
     holding = [_holding(subject, table, models, machines) for subject, models, machines in HOLDING]
     failing = [_failing(subject, table, models, machines, learnt) for subject, models, machines in FAILING]
     return [*failing[: len(POSITIVE)], *holding, *failing[len(POSITIVE) :]]
