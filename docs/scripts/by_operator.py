@@ -1,7 +1,8 @@
 """Divides a score on ListOps by the root operator of its expressions, beside the greedy rule, for the findings.
 
 Miralles-González et al. (2025, appendix B) show that models may live by the operator at the root alone: the largest of
-several digits is mostly 9. A model has learnt more than that only as far as it is above the greedy rule.
+several digits is mostly 9. A model has learnt more than that only as far as it is above the greedy rule, and reads
+nested expressions only as far as it is above a rule that reads one level of them.
 """
 
 from __future__ import annotations
@@ -13,37 +14,39 @@ from levelfield.report.decisions import Seeds, difference
 from levelfield.report.training_curves import slices
 from levelfield.report.verdicts import scores
 from levelfield.runs.results import Results
+from levelfield.spec import Row
 
 ALT = "Scores by root operator, medians over seeds,"
-TASK, AXIS, RULE = "listops", "root", "greedy_root"
+TASK, AXIS, RULE, PART = "listops", "root", "greedy_root", "one_level"
 SUM = "SM"  # the operator of whose answer a part of the arguments tells next to nothing
 CLOSE = 5.0  # points beyond the rule up to which it counts as not learnt
 LEAST, SHORT, MOST = "conv3", "conv11", "gmlp"  # what sees 3 and 11 steps a layer, and what sees everything
 
 
 def table(results: Results) -> Iterator[str]:
-    """Yields lines of Markdown: a row for each operator, with intervals of two differences, and who learns no sum."""
+    """Yields lines of Markdown: a row for each operator, with intervals of three differences, and who learns no sum."""
     rows = [row for row in results.rows if row.get("task") == TASK and "," not in row.get("at", "")]
     arms = {(key.model, key.place): arm for key, arm in scores(rows, AXIS).items()}
     models, places = (list(dict.fromkeys(names)) for names in zip(*arms, strict=True))
-    greedy = {row.get("at", ""): row for row in rows if row.get("model") == RULE}
+    greedy, part = ({row.get("at", ""): row for row in rows if row.get("model") == rule} for rule in (RULE, PART))
     yield "**ListOps by root operator.** The greedy rule answers with the most frequent label of the operator at the"
-    yield "root and reads nothing else. Scores are means over seeds, in percent of test expressions with that operator,"
-    yield f"and medians in the figure. The last columns say what `{LEAST}` has beyond the rule, and `{MOST}` beyond"
-    yield f"`{SHORT}`.\n"
-    beyond = f"`{LEAST}` beyond the rule", f"`{MOST}` beyond `{SHORT}`"
-    yield f"| operator | expressions | greedy rule | {' | '.join([*(f'`{m}`' for m in models), *beyond])} |"
-    yield "|---" * (len(models) + 5) + "|"
+    yield "root and reads nothing else. *One level* also reads the arguments of the root, digits and operators, and"
+    yield "nothing further inside ([how](tasks.md#listops)). Scores are means over seeds, in percent of test"
+    yield "expressions with that operator, and medians in the figure. The last columns say what"
+    yield f"`{LEAST}` has beyond the greedy rule, and `{MOST}` beyond one level and beyond `{SHORT}`.\n"
+    beyond = f"`{LEAST}` beyond the rule", f"`{MOST}` beyond one level", f"`{MOST}` beyond `{SHORT}`"
+    names = [*(f"`{model}`" for model in models), *beyond]
+    yield f"| operator | expressions | greedy rule | one level | {' | '.join(names)} |"
+    yield "|---" * (len(models) + 7) + "|"
     for place in places:
-        rule = greedy[f"{AXIS}={place}"]
-        count = rule.get("n", 0)
-        guessed = Seeds((100 * rule.get("value", 0.0),), count, trained=False)
+        guessed, level = (_scored(rule[f"{AXIS}={place}"]) for rule in (greedy, part))
         spans = (
             difference(arms[LEAST, place], guessed).span(),
+            difference(arms[MOST, place], level).span(),
             difference(arms[MOST, place], arms[SHORT, place]).span(),
         )
-        means = [f"{mean:.1f}" for mean in (guessed.mean, *(arms[model, place].mean for model in models))]
-        yield " | ".join([f"| {place}", f"{count:,}", *means, *map(str, spans)]) + " |"
+        means = [f"{mean:.1f}" for mean in (guessed.mean, level.mean, *(arms[model, place].mean for model in models))]
+        yield " | ".join([f"| {place}", f"{guessed.examples:,}", *means, *map(str, spans)]) + " |"
     yield ""
     rule, best = greedy[f"{AXIS}={SUM}"], max(arms[model, SUM].mean for model in models)
     guessed_right = 100 * rule.get("value", 0.0)
@@ -54,6 +57,10 @@ def table(results: Results) -> Iterator[str]:
             f"rule {guessed_right:.1f} %. A part of the arguments tells next to nothing of such a sum. So scores on "
             "ListOps here are about the other three operators, of which a part of the arguments tells something.\n"
         )
+
+
+def _scored(rule: Row) -> Seeds:
+    return Seeds((100 * rule.get("value", 0.0),), rule.get("n", 0), trained=False)
 
 
 def figures(results: Results) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ import allowances
 import findings_shown as shown
 import findings_summary as summary
 import findings_words as words
+import listops_levels
 
 from levelfield.protocols import named_by_share, share_of
 from levelfield.report.decisions import Span
@@ -222,6 +223,7 @@ def local(found: Answer, others: Answer | None) -> Iterator[str]:
         f"{seen[str(WIDER)]:.0f}; {100 * share:.0f} % of the test expressions have {_tokens(first)} tokens. "
         f"{' '.join(scored)}"
     )
+    yield f"- **How far scores on ListOps read.** {listops_levels.brief()} [How](tasks.md#listops)."
     yield (
         f"- **Pictures.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} of 64 steps, a third of the "
         "sequence. The paper's kernels of 61, in four to six layers, see 241 to 361 of 1,024 to 4,096 steps."

@@ -1,6 +1,6 @@
-"""Writes the README's tables from what the package really has, and a table of docs/verdicts.md from its results.
+"""Writes the README's tables from what the package really has, and tables of two pages of docs from its results.
 
-    python docs/scripts/tables.py           # rewrites what lies between the markers in README.md and docs/verdicts.md
+    python docs/scripts/tables.py           # rewrites what lies between the markers in README.md and these pages
     python docs/scripts/tables.py --check   # exit 1 if that would change anything
 
 A marker is a comment, `<!-- table: mixers -->`, and a table ends at `<!-- end -->`.
@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import listops_levels as levels
+
 from levelfield import published
 from levelfield import tasks as found
 from levelfield.cli import listing
@@ -21,7 +23,7 @@ from levelfield.engine.find import Source
 from levelfield.mixers import classes
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "verdicts.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "verdicts.md", ROOT / "docs" / "tasks.md")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,6 +87,10 @@ def false_alarms() -> str:
     return table(head, [[cell.replace("%", " %") for cell in row] for row in rows])
 
 
+def listops_levels() -> str:
+    return "\n".join(levels.told())
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "mixers": mixers,
     "tasks": tasks,
@@ -92,6 +98,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "probes": probes,
     "protocols": protocols,
     "false_alarms": false_alarms,
+    "listops_levels": listops_levels,
 }
 
 

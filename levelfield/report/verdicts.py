@@ -37,7 +37,7 @@ from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
 from levelfield.runs.hits import hits_of
 from levelfield.spec import Row
-from levelfield.spec.study import AT_CAP, GUESSES, SHARES, percent
+from levelfield.spec.study import AT_CAP, GUESSES, PARTS, SHARES, percent
 
 EXPLAINED = ("r2",)
 CLOSE = 5.0
@@ -174,8 +174,8 @@ class Table:
         return tuple(dict.fromkeys(key.task for key in self.cells))
 
     def rule(self, task: str, only: Sequence[str] = ()) -> Rule | None:
-        """The best simple rule, of all or of those named."""
-        known = [rule for rule in self.rules.get(task, ()) if not only or rule.name in only]
+        """The best simple rule, of all but those that do a part of what is asked, or of those named."""
+        known = [rule for rule in self.rules.get(task, ()) if (rule.name in only if only else rule.name not in PARTS)]
         return max(known, key=lambda rule: rule.score.mean, default=None)
 
     def floor(self, task: str) -> float:

@@ -140,6 +140,10 @@ UNTUNED = "One untuned recipe for every arm, so an architecture that wants anoth
 GUESSES = ("chance", "label_prior")
 """The rules whose higher score is the floor: what guessing gives that knows the labels' frequencies at most."""
 
+PARTS = ("one_level",)
+"""The rules that do a part of what their task asks, such as reading the first level of nested expressions. A model that
+scores less may have learnt something, so they are no bar to having learnt; they say how much a score shows."""
+
 
 AT_CAP = "phases_at_cap"
 """The metric of a run's share of phases that ended at their cap, where they might have ended by patience."""

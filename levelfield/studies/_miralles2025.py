@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from levelfield.report.decisions import AtMost, Contrast, Seeds, difference, some
+from levelfield.report.part_rules import beside_parts
 from levelfield.report.scatter import Scatter
 from levelfield.report.verdicts import Claim, Table, percent_of
 from levelfield.spec import Row
@@ -108,15 +109,16 @@ def _claim(name: str, table: Table, validated: Validated, limits: _Limits) -> Cl
     own, other = table.cells[keys[best]], table.cells[keys[wide[0]]]
     words = {best: f"kernel {best}", wide[0]: _words(wide[0])}
     facts = f"On {name}, kernel {best} scores {own}, {words[wide[0]]} {other}, guessing {guessing}.{lost}"
+    beside = beside_parts(table, name, {words[best]: own, words[wide[0]]: other})
     unable = [place for place in (best, wide[0]) if not table.learnt(keys[place])]
     if wide[0] in unable or (unable and not proved):
-        return Claim(None, f"{facts} There {_unable([words[place] for place in unable], name, table)}.")
+        return Claim(None, f"{facts} There {_unable([words[place] for place in unable], name, table)}.{beside}")
     asked = [_gain(table.cells[keys[place]], other, (nearly, guessing.mean), table.scatter(name)) for place in chosen]
     gained = percent_of(difference(own, guessing), difference(other, guessing))
     scored = percent_of(Contrast(((1.0, own),)), Contrast(((1.0, other),)))
     parts = f" That is {gained} of the gain over guessing, and {scored} of the score."
     question = asked[0] if len(asked) == 1 else some(asked)
-    return Claim(AtMost(question) if unable else question, facts + parts)
+    return Claim(AtMost(question) if unable else question, facts + parts + beside)
 
 
 def _words(place: str) -> str:

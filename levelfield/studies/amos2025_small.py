@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
 from levelfield.report.decisions import Narrower, Question, difference
+from levelfield.report.part_rules import beside_parts
 from levelfield.report.verdicts import GUESSES, Claim, Finding, Key, Table, judged, summed_up
 from levelfield.spec import Effort, Model, Protocol, ReportView, Row, Run, Study
 from levelfield.studies._amos2025_small import LONGER, SCRATCH, SPT, SSM, TRANSFORMER, mixers, protocols, task
@@ -80,7 +81,8 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
             three = [(SCRATCH, " from scratch"), (LONGER, " with added steps"), (SPT, " pretrained")]
             shown = ", ".join(f"{arms[model, p]}{how}" for p, how in three if (model, p) in arms)
             lift = difference(arms[model, SPT], arms[model, SCRATCH], 0.0, scatter)
-            yield f"self-pretraining lifts {called}", asked(model, lift, f"On {name}, {model} has {shown}.")
+            part = beside_parts(table, name, {f"{called}, pretrained,": arms[model, SPT]})
+            yield f"self-pretraining lifts {called}", asked(model, lift, f"On {name}, {model} has {shown}.{part}")
         else:
             yield f"self-pretraining lifts {called}", _absent(name, model)
         if whole(model, LONGER):

@@ -21,6 +21,7 @@ from levelfield.probes.locality import Locality
 from levelfield.probes.slices import Slices
 from levelfield.protocols import named_by_share, scarce, share_of
 from levelfield.report.decisions import Contrast, difference
+from levelfield.report.part_rules import beside_parts
 from levelfield.report.same_weights import alike, contrast
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, percent_of
 from levelfield.spec import UNTUNED, Effort, Model, Probe, Protocol, ReportView, Row, Run, Study, Task
@@ -154,6 +155,7 @@ def _local(table: Table) -> Iterator[tuple[str, Claim]]:
         guessing = table.guessing(name)
         part = percent_of(difference(short, guessing), difference(free, guessing))
         facts = f"On {name}, kernel {SHORT} has {short} and {ATTENTION} {free}: {part} of its gain."
+        facts += beside_parts(table, name, {f"kernel {SHORT}": short, ATTENTION: free})
         question = Contrast(((1.0, short), (-ENOUGH, free)), (1 - ENOUGH) * guessing.mean, table.scatter(name))
         claim = _asked(table.learnt(Key(name, ATTENTION, SCRATCH)), question, facts)
         yield f"a kernel of {SHORT} has {100 * ENOUGH:.0f} % of attention's gain: {name}", claim

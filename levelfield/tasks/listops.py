@@ -242,15 +242,19 @@ class ListOps(Task):
         return values(np.asarray(examples.x), np.asarray(examples.offsets))
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
-        """Adds the rule `greedy_root`: the most frequent label of each root operator (miralles2025 appendix B).
+        """Adds the rule `greedy_root`, the most frequent label of each root operator (miralles2025 appendix B), and,
+        where expressions have more levels than that, `one_level`, which reads the root's arguments as well.
 
         Values are (tests,) bool: which examples are answered correctly.
         """
+        from levelfield.tasks._listops.levels import likeliest
+
         prior = int(np.bincount(train.y).argmax())
         guess = np.full(len(test), prior)
         for root in np.unique(train.slices["root"]):
             guess[test.slices["root"] == root] = np.bincount(train.y[train.slices["root"] == root]).argmax()
-        return super().hits(train, test) | {"greedy_root": guess == test.y}
+        rules = super().hits(train, test) | {"greedy_root": guess == test.y}
+        return rules if self.max_depth == 2 else rules | {"one_level": likeliest(train, test, 1) == test.y}
 
 
 def length_distribution(length: int, max_depth: int, max_args: int) -> np.ndarray:

@@ -143,7 +143,7 @@ def test_rules_are_scored_in_the_same_slices_as_the_model():
         row = rules["greedy_root", f"root={name}"]
         assert row.get("value") == pytest.approx(sum(y == commonest for y in asked) / len(asked))
         assert row.get("n") == len(asked)
-    assert {model for model, _ in rules} == {"greedy_root", "label_prior"}
+    assert {model for model, _ in rules} == {"greedy_root", "label_prior", "one_level"}
     assert not [r for r in rules.values() if "label=" in r.get("at", "")]
 
 

@@ -16,6 +16,7 @@ from listops_twin import Tree, apart, nesting, official, parse, symbols, tree_st
 
 from levelfield.spec import Examples, SplitName, UserError
 from levelfield.tasks._listops import expressions
+from levelfield.tasks._listops.levels import likeliest
 from levelfield.tasks.listops import SYMBOLS, ListOps, length_distribution
 
 MIDDLE = ListOps(minimum=20, length=200, max_depth=6, max_args=5, train=4000, val=20, test=20)
@@ -108,6 +109,7 @@ def test_published_statistics() -> None:
     scores = task.baselines(splits["train"], splits["test"])
     assert scores["label_prior"] == pytest.approx(0.17, abs=0.018)
     assert scores["greedy_root"] == pytest.approx(0.36, abs=0.02)
+    assert scores["one_level"] == pytest.approx(0.61, abs=0.02)
     for root, label in (("MIN", 0), ("MAX", 9), ("MED", 4)):
         of_root = splits["train"].y[splits["train"].slices["root"] == root]
         assert np.bincount(of_root).argmax() == label
@@ -206,3 +208,47 @@ def test_works_where_no_cache_can_be_written() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "[10,", "3]", "None"]
+
+
+def written(*texts: str) -> Examples:
+    """Returns expressions that are written in the task's symbols."""
+    tokens = [np.array([SYMBOLS.index(symbol) for symbol in text.split()], np.uint8) for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in tokens])])
+    return ListOps()._examples(np.concatenate(tokens), offsets)[0]
+
+
+KNOWN = written("[MAX 7 1 ]", "[MAX 7 2 ]", "[MAX 3 3 ]", "[MIN 2 8 ]", "[MED 5 5 ]")  # no sum, so any label
+
+
+def test_a_reader_of_one_level_knows_operators_and_digits_alone() -> None:
+    """MAX is mostly 7 in train: that decides where no digit is higher; MIN is always 2, whatever stands inside."""
+    asked = written(
+        "[MAX 4 [MAX 0 9 ] ]",
+        "[MAX 8 [MAX 0 9 ] ]",
+        "[SM 1 [MIN 8 9 ] [MIN 9 9 ] ]",
+        "[SM 1 [MIN [SM 1 2 ] 3 ] [MIN 0 0 ] ]",
+        "[MED 1 3 9 ]",
+    )
+    assert likeliest(KNOWN, asked, 1).tolist() == [7, 8, 5, 5, 3]
+    assert likeliest(KNOWN, asked, 0).tolist()[:2] == [7, 7]
+
+
+def test_readers_are_right_as_often_as_their_chances_say() -> None:
+    """One inner MAX is 7 with probability 2/3 and 3 with 1/3; the sum of two is 4, 0 or 6 with 4/9, 4/9 and 1/9."""
+    asked = written(*(f"[SM {digit} [MAX 0 {inner} ] ]" for digit in range(10) for inner in (7, 7, 3)))
+    assert np.mean(likeliest(KNOWN, asked, 1) == asked.y) == pytest.approx(2 / 3)
+    twice = written("[SM [MAX 0 0 ] [MAX 1 1 ] ]")
+    assert likeliest(KNOWN, twice, 1)[0] in (4, 0)
+
+
+def test_a_reader_of_all_levels_evaluates() -> None:
+    splits = ListOps(minimum=10, length=80, max_depth=5, train=300, val=20, test=300).build(None)
+    test = splits["test"]
+    shares = [np.mean(likeliest(splits["train"], test, levels) == test.y) for levels in range(5)]
+    assert shares[-1] == 1 and shares == sorted(shares)
+
+
+def test_a_tree_of_one_level_has_no_rule_that_reads_it() -> None:
+    splits = ListOps(minimum=2, length=24, max_depth=2, max_args=4, train=30, val=10, test=10).build(None)
+    task = ListOps(minimum=2, length=24, max_depth=2, max_args=4)
+    assert "one_level" not in task.baselines(splits["train"], splits["test"])
