@@ -1,6 +1,7 @@
-"""How often the commonest of values is right, where each is drawn uniformly and one of them is asked for.
+"""The commonest value of a text, which a rule may answer that does not read what is asked, and how often it is right.
 
-commonest_share(2, 16)       # 0.531: two alike, or either one
+commonest_before(x, 8, 16)   # the commonest of the symbols 8 to 23 before each step
+commonest_share(2, 16)       # 0.531: of two that are drawn uniformly, two alike, or either one
 commonest_share(15, 16)      # 0.197
 """
 
@@ -12,6 +13,15 @@ from functools import cache
 import numpy as np
 
 NEGLIGIBLE = 1e-12
+
+
+def commonest_before(x: np.ndarray, first: int, values: int) -> np.ndarray:
+    """Returns the commonest value before each step: (N, T) int64, from 0 on; of several, the least; 0 where none was.
+
+    x: (N, T) symbols, of which `values` from `first` on are values.
+    """
+    here = x[..., None] == np.arange(first, first + values)
+    return (np.cumsum(here, axis=1, dtype=np.int32) - here).argmax(-1)
 
 
 @cache

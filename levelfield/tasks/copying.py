@@ -26,6 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import Examples, Progress, SplitName, StepLabels, Task, Tokens, UserError, no_progress
+from levelfield.tasks._commonest import commonest_before
 from levelfield.tasks._distinct_rows import Rows, narrow, narrow_label, splits
 
 
@@ -134,9 +135,11 @@ class Copying(Task):
         return y.reshape(-1)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering the last item at every step."""
+        """Scores the label prior, and answering the last item, or the commonest, at every step."""
         asked = test.y.reshape(-1, self.max_length)[:, -self.items :]
-        return {**super().baselines(train, test), "last_item": float(np.mean(asked == asked[:, -1:]))}
+        x = test.x.reshape(-1, self.max_length)[:, : self.max_length - self.items + 1]
+        answers = {"last_item": asked[:, -1:], "commonest_item": commonest_before(x, 1, self.symbols)[:, -1:]}
+        return super().baselines(train, test) | {rule: float(np.mean(said == asked)) for rule, said in answers.items()}
 
     def bounded(self, steps: int) -> float:
         """Returns the best expected score of a rule that sees an asked step and those before it, `steps` in all.

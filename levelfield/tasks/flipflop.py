@@ -92,10 +92,14 @@ class FlipFlop(StateTracking):
         return np.where(x == READ, bits, -1)
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering with the bit before the question, written or not."""
-        y = test.y.reshape(-1, self.length)
-        before = np.roll(test.x.reshape(-1, self.length), 1, axis=1)
-        return {**super().baselines(train, test), "last_bit": float(np.mean((before == y)[y >= 0]))}
+        """Scores the label prior, and answering with the bit before the question, written or not, or with the answer to
+        the question before it; of the first one, with the bit that was written first."""
+        x, y = test.x.reshape(-1, self.length), test.y.reshape(-1, self.length)
+        steps = np.where(x == READ, np.arange(self.length), 0)
+        read = np.maximum.accumulate(np.concatenate([steps[:, :1], steps[:, :-1]], axis=1), axis=1)
+        answers = {"last_bit": np.roll(x, 1, axis=1), "last_answer": np.take_along_axis(x, read + 1, axis=1)}
+        right = {rule: float(np.mean((said == y)[y >= 0])) for rule, said in answers.items()}
+        return super().baselines(train, test) | right
 
 
 TASKS: dict[str, Task] = {"flipflop": FlipFlop()}

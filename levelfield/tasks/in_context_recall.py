@@ -20,6 +20,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from levelfield.spec import Examples, StepLabels, Task, Tokens, UserError
+from levelfield.tasks._commonest import commonest_before
 from levelfield.tasks._distinct_rows import narrow, narrow_label
 from levelfield.tasks._state_tracking import StateTracking, last_value
 
@@ -121,9 +122,12 @@ class InContextRecall(StateTracking):
         return y
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering with the value that stood before the question, of whatever key."""
+        """Scores the label prior, and answering with the value that stood before the question, or with the commonest
+        one so far, of whatever key."""
+        x, y = test.x.reshape(-1, self.length), test.y.reshape(-1, self.length)
+        right = (commonest_before(x, self.keys, self.values) == y)[y >= 0]
         last = last_value(test, self.length, self.keys, self.values)
-        return {**super().baselines(train, test), "last_value": last}
+        return {**super().baselines(train, test), "last_value": last, "commonest_value": float(np.mean(right))}
 
 
 def _repeated(keys: np.ndarray, noisy: np.ndarray) -> np.ndarray:

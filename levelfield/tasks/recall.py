@@ -29,6 +29,7 @@ from levelfield.spec import (
     derive_seed,
     no_progress,
 )
+from levelfield.tasks._commonest import commonest_before
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,13 @@ class Recall(Task):
         return known + (1 - known) / self.values
 
     def baselines(self, train: Examples, test: Examples) -> dict[str, float]:
-        """Scores the label prior, and answering the last value whatever its key."""
-        last = test.x.reshape(len(test), -1)[:, -2] - self.keys
-        return {**super().baselines(train, test), "last_value": float(np.mean(last == test.y))}
+        """Scores the label prior, and answering the last value, or the commonest, whatever its key."""
+        x = test.x.reshape(len(test), -1)
+        answers = {
+            "last_value": x[:, -2] - self.keys,
+            "commonest_value": commonest_before(x, self.keys, self.values)[:, -1],
+        }
+        return super().baselines(train, test) | {rule: float(np.mean(said == test.y)) for rule, said in answers.items()}
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         splits: dict[SplitName, Examples] = {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
-from levelfield.tasks._commonest import commonest_share
+from levelfield.tasks._commonest import commonest_before, commonest_share
+from levelfield.tasks.copying import Copying
 from levelfield.tasks.needle import Needle
+from levelfield.tasks.recall import Recall
 
 
 @pytest.mark.parametrize(("count", "values"), [(1, 5), (2, 16), (3, 4), (5, 3), (4, 2)])
@@ -17,6 +20,33 @@ def test_the_share_is_that_of_all_draws(count: int, values: int) -> None:
     draws = product(range(values), repeat=count)
     largest = [max(Counter(draw).values()) for draw in draws]
     assert commonest_share(count, values) == pytest.approx(np.mean(largest) / count)
+
+
+def test_the_commonest_before_each_step_is_that_of_a_count() -> None:
+    x = np.random.default_rng(0).integers(0, 7, (20, 30))
+    found = commonest_before(x, 2, 4)
+    for row, said in zip(x.tolist(), found.tolist(), strict=True):
+        for step, answer in enumerate(said):
+            before = [symbol - 2 for symbol in row[:step] if 2 <= symbol < 6]
+            assert answer == max(range(4), key=before.count)
+
+
+@pytest.mark.parametrize(("items", "symbols"), [(6, 4), (10, 8)])
+@pytest.mark.parametrize("placement", ["first", "scattered"])
+def test_who_copies_the_commonest_item_is_right_as_often_as_said(items: int, symbols: int, placement: Any) -> None:
+    task = Copying(symbols, items, 20, placement, "markers", train=10, val=10, test=2_000)
+    splits = task.build(None)
+    found = task.baselines(splits["train"], splits["test"])["commonest_item"]
+    assert found == pytest.approx(commonest_share(items, symbols), abs=4 * 0.5 / (2_000 * items) ** 0.5)
+
+
+def test_who_recalls_the_commonest_value_is_right_more_often_than_its_share_of_keys() -> None:
+    """With one key, all values are alike; with as many keys as one can tell apart, values are nearly independent."""
+    one = Recall(keys=1, values=4, pairs=5, train=1, val=1, test=2)
+    assert one.baselines(*(one.build(None)[split] for split in ("train", "test")))["commonest_value"] == 1
+    many = Recall(keys=128, values=16, pairs=5, train=10, val=10, test=6_000)
+    found = many.baselines(*(many.build(None)[split] for split in ("train", "test")))["commonest_value"]
+    assert commonest_share(5, 16) < found < commonest_share(5, 16) + 0.03
 
 
 @pytest.mark.parametrize("length", [32, 33, 64])

@@ -83,6 +83,17 @@ def test_the_value_before_is_a_rule(task: InContextRecall | FuzzyRecall) -> None
     assert task.baselines(splits["train"], splits["test"])["last_value"] == pytest.approx(np.mean(right))
 
 
+@pytest.mark.parametrize("task", [NOISY, replace(NOISY, noise=0.0, noise_symbols=0)], ids=lambda task: task.name)
+def test_the_commonest_value_before_is_a_rule(task: InContextRecall) -> None:
+    splits = task.build(None)
+    right: list[bool] = []
+    for x, y in rows(task, splits["test"]):
+        for step in (step for step, label in enumerate(y) if label >= 0):
+            before = sorted(symbol - task.keys for symbol in x[:step] if 0 <= symbol - task.keys < task.values)
+            right.append(max(before, key=before.count) == y[step])
+    assert task.baselines(splits["train"], splits["test"])["commonest_value"] == pytest.approx(np.mean(right))
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_keys_and_values_of_several_symbols_are_those_that_a_pattern_finds(split: SplitName) -> None:
     """Written with small letters for keys and capitals for values, pairs are what a regular expression finds."""

@@ -265,6 +265,17 @@ def test_rules_that_look_at_one_step_are_scored() -> None:
         assert task.baselines(splits["train"], splits["test"])[rule] == pytest.approx(np.mean(right))
 
 
+def test_the_answer_to_the_question_before_is_a_rule() -> None:
+    task = replace(TASKS[3], ignored=0.4)
+    splits, right = task.build(None), []
+    for x, y in rows(task, splits["test"]):
+        said = x[1]  # what was written first
+        for step in (step for step, label in enumerate(y) if label >= 0):
+            right.append(said == y[step])
+            said = x[step + 1]
+    assert task.baselines(splits["train"], splits["test"])["last_answer"] == pytest.approx(np.mean(right))
+
+
 @pytest.mark.parametrize(
     "make, sentence",
     [
