@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.contract import rules
+from levelfield.contract import rules, training
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
@@ -39,13 +39,13 @@ def check(
     """Raises UserError, in one sentence, for the first rule that the layer of `config` breaks.
 
     The rules: outputs of the input's shape, finite outputs and gradients, the same output for the same input in eval
-    mode, no memory between calls, sequences of one step, independence of batch neighbours, no future in the causal
-    direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real ones, declared
-    lengths that are true, a receptive field that is the same at every step unless `equivariant` denies it, and weights
-    that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
-    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
-    warning only; `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus six passes at
-    `longest`; `device` is for modules that run nowhere else.
+    mode, no memory between calls, none of one batch of training in the next, sequences of one step, independence of
+    batch neighbours, no future in the causal direction, neither in eval mode nor in training, with `padding` no
+    influence of padded steps on real ones, declared lengths that are true, a receptive field that is the same at every
+    step unless `equivariant` denies it, and weights that alone, stored and loaded, make the same layer. Where `longest`
+    is given, the layer must take that many steps, and in the middle of them a causal layer must not see the future.
+    Parameters that never get a gradient raise a warning only; `cautions` tells what no rule forbids. A check takes well
+    under a second on a CPU, plus six passes at `longest`; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -67,16 +67,20 @@ def check(
 @torch.no_grad()
 def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
     """Yields a sentence for each thing that no rule forbids and whoever reads scores of the layer should know: that the
-    sequences of a batch see each other in training alone, and that it has no weights to train. A layer that fails shows
-    nothing: `check` says what is wrong with it."""
+    sequences of a batch see each other in training alone, that a batch of training gives another output the next time,
+    and that it has no weights to train. A layer that fails shows nothing: `check` says what is wrong with it."""
     length = min(SHORT, config.max_length or SHORT)
     examination = Examination(config, width, causal, padding=False, device="cpu", length=length, longest=None)
     with suppress(Exception, SystemExit), torch.random.fork_rng(devices=[]):  # whatever a user's own layer raises
         layer, generator = examination.built(), Generator().manual_seed(1)
-        mixes = rules.mixes_in_training(examination.subject(layer, generator))
+        first = examination.subject(layer, generator)
+        mixes, unsteady = training.mixes_in_training(first), training.unsteady(first)
         rules.add_noise(layer, generator)
-        if mixes or rules.mixes_in_training(examination.subject(layer, generator)):
-            yield f"{config.label} {rules.MIXES}"
+        noisy = examination.subject(layer, generator)
+        if mixes or training.mixes_in_training(noisy):
+            yield f"{config.label} {training.MIXES}"
+        if said := unsteady or training.unsteady(noisy):
+            yield f"{config.label} {said}"
         if not any(value.requires_grad for value in layer.parameters()):
             yield f"{config.label} has no weights to train: {rules.UNTRAINED}"
 
@@ -200,13 +204,14 @@ class Examination:
                 rules.blind_to_the_future(subject, range(self.length - 1))
             if self.padding:
                 rules.blind_to_padding(subject)
+            training.carries_no_batch(subject)
         return rules.finite_gradients(subject, self.padding)
 
     def _in_training(self, layer: nn.Module, generator: Generator) -> None:
         """Applies the rules on calls in training."""
         subject = self.subject(layer, generator)
-        if not rules.mixes_in_training(subject) and self.causal:
-            rules.blind_in_training(subject, self.some)
+        if not training.mixes_in_training(subject) and self.causal:
+            training.blind_in_training(subject, self.some)
 
     @property
     def some(self) -> list[int]:

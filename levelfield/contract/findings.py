@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, nn
 
-from levelfield.contract import Examination, check, rules
+from levelfield.contract import Examination, check, rules, training
 from levelfield.contract.bf16 import LosesDigits, agrees_in_bf16
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
@@ -47,6 +47,8 @@ class _Case(NamedTuple):
 USED = "all weights get a gradient"
 TRAINED = "it has weights to train"
 TRAINS = "calls in training run"
+FRESH = "no batch of training meets what was kept of another"
+STEADY = "in training the same batch gives the same output"
 CAUSAL_IN_TRAINING = "no step sees a later one in training"
 IN_TRAINING = "sequences of a batch do not see each other in training"
 AS_ONE = "one layer passes all of this in a row, on long sequences too"
@@ -68,11 +70,13 @@ RULES: dict[str, Callable[[_Case], object]] = {
     APART: lambda c: rules.independent_of_batch(c.subject),
     CAUSAL: lambda c: rules.blind_to_the_future(c.subject, range(c.examination.length - 1)),
     PADDING: lambda c: rules.blind_to_padding(c.subject),
+    TRAINS: lambda c: training.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
+    FRESH: lambda c: training.carries_no_batch(c.subject),
     "gradients are finite": lambda c: rules.finite_gradients(c.subject, padding=True),
     USED: lambda c: _used(c),
     TRAINED: lambda c: _trained(c),
-    TRAINS: lambda c: rules.mixes_in_training(c.subject),  # whatever it tells, it calls the layer in training
     IN_TRAINING: lambda c: _apart_in_training(c),
+    STEADY: lambda c: _steady(c),
     CAUSAL_IN_TRAINING: lambda c: _blind_in_training(c),
     "declared lengths are true": lambda c: c.examination.declared_lengths(c.layer, c.generator),
     STORED: lambda c: rules.same_after_loading(c.subject, c.examination.built()),
@@ -84,6 +88,8 @@ COMPARING = {
     CAUSAL,
     PADDING,
     IN_TRAINING,
+    FRESH,
+    STEADY,
     CAUSAL_IN_TRAINING,
     STORED,
     AS_ONE,
@@ -92,13 +98,16 @@ COMPARING = {
 FOLLOWING = {
     SAME: COMPARING,
     CAUSAL: {CAUSAL_IN_TRAINING, AS_ONE},
-    TRAINS: {IN_TRAINING, CAUSAL_IN_TRAINING, AS_ONE},
+    TRAINS: {FRESH, IN_TRAINING, STEADY, CAUSAL_IN_TRAINING, AS_ONE},
+    FRESH: {"gradients are finite", USED, STEADY, AS_ONE},
     AS_ONE: {RUNS, IN_BF16},
     RUNS: {IN_BF16},
 }
 """The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
 
-NOTES = {USED, TRAINED, IN_TRAINING, IN_BF16}  # rules that good mixers may break: whoever trains one should know
+NOTES = {USED, TRAINED, IN_TRAINING, STEADY, IN_BF16}
+"""Rules that good mixers may break, and whoever trains one should know."""
+
 TRACKED = {"gradients are finite", USED, "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # these look at gradients
 STEPS = 33  # of the sequences of all rules but those that say "long"
 LONG = 512  # steps after which a sum in bfloat16 has stopped growing
@@ -193,13 +202,18 @@ def _overflows(subject: rules.Subject) -> bool:
 def _apart_in_training(case: _Case) -> None:
     """Raises UserError where outputs depend on the batch in training; where in eval mode too, that rule's own."""
     rules.independent_of_batch(case.subject)
-    if rules.mixes_in_training(case.subject):
-        raise UserError(f"{case.subject.name} {rules.MIXES}")
+    if training.mixes_in_training(case.subject):
+        raise UserError(f"{case.subject.name} {training.MIXES}")
+
+
+def _steady(case: _Case) -> None:
+    if said := training.unsteady(case.subject):
+        raise UserError(f"{case.subject.name} {said}")
 
 
 def _blind_in_training(case: _Case) -> None:
-    if not rules.mixes_in_training(case.subject):
-        rules.blind_in_training(case.subject, case.examination.some)
+    if not training.mixes_in_training(case.subject):
+        training.blind_in_training(case.subject, case.examination.some)
 
 
 def _trained(case: _Case) -> None:

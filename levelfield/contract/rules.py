@@ -26,10 +26,6 @@ from levelfield.spec.memory import is_shortage
 
 TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
 NOISE = 0.05  # standard deviation of what `add_noise` adds to every parameter
-MIXES = (
-    "lets the sequences of a batch see each other in training, as nn.BatchNorm1d does, and in eval mode not: what it "
-    "learns depends on the batch size. If that is not meant, normalise each sequence by itself, as nn.LayerNorm does."
-)
 UNTRAINED = "it stays as it is, and only the layers around it are trained."
 MASK_ADVICE = (
     "take `mask`, (batch, length) with True at real steps, and hide the others; `attention_mask` is never passed, as "
@@ -198,57 +194,12 @@ def independent_of_batch(subject: Subject) -> None:
             )
 
 
-@torch.no_grad()
-def _in_training(subject: Subject, inputs: Iterable[Tensor]) -> list[Tensor]:
-    """Calls the layer in training mode, each time with the same random draws and the same buffers."""
-    kept = [(buffer, buffer.clone()) for buffer in subject.layer.buffers()]
-    subject.layer.train()
-    outputs = []
-    for x in inputs:
-        with torch.random.fork_rng(devices(x.device)):
-            outputs.append(subject(x))
-        for buffer, before in kept:
-            buffer.copy_(before)
-    subject.layer.eval()
-    return outputs
-
-
-def mixes_in_training(subject: Subject) -> bool:
-    """Tells whether, in training mode, what a sequence gives depends on the others of its batch.
-
-    A layer that gives another output when it is called again, with the same draws, shows nothing.
-    """
-    changed = 3 * subject.other
-    changed[1] = subject.x[1]  # between two others, in a batch of three
-    first, again, beside_others = (y[1] for y in _in_training(subject, (subject.x, subject.x, changed)))
-    return differ(first, beside_others) and not differ(first, again)
-
-
-def blind_in_training(subject: Subject, steps: Iterable[int]) -> None:
-    """Does what `blind_to_the_future` does in training mode, with the same random draws in every call.
-
-    It is no rule for a layer of which `mixes_in_training` holds, as statistics of a batch are of later steps, too; and
-    one that gives another output when it is called again shows nothing.
-    """
-    x, given = subject.x, list(steps)
-    changed = [torch.cat([x[:, : step + 1], 3 * subject.other[:, step + 1 :]], 1) for step in given]
-    first, again, *outputs = _in_training(subject, (x, x, *changed))
-    if differ(first, again) or not torch.isfinite(first).all():
-        return
-    for step, y in zip(given, outputs, strict=True):
-        if wrong := _steps_apart(first[:, : step + 1], y[:, : step + 1]):
-            raise UserError(
-                f"{subject.name} is built as causal, but in training its output at step {wrong[0]} depends on inputs "
-                f"after step {step}: honour `causal` where self.training is True, too."
-            )
-
-
 def blind_to_the_future(subject: Subject, steps: Iterable[int]) -> None:
     """Changes what comes after each of the steps; outputs up to the step must stay."""
     x, expected = subject.x, subject(subject.x)
     for step in steps if torch.isfinite(expected).all() else ():
         changed = torch.cat([x[:, : step + 1], 3 * subject.other[:, step + 1 :]], 1)
-        wrong = _steps_apart(expected[:, : step + 1], subject(changed)[:, : step + 1])
+        wrong = steps_apart(expected[:, : step + 1], subject(changed)[:, : step + 1])
         if wrong:
             raise UserError(
                 f"{subject.name} is built as causal, but its output at step {wrong[0]} depends on inputs after step "
@@ -372,7 +323,7 @@ def differ(a: Tensor, b: Tensor) -> bool:
     return bool(_apart(a, b).any())
 
 
-def _steps_apart(a: Tensor, b: Tensor) -> list[int]:
+def steps_apart(a: Tensor, b: Tensor) -> list[int]:
     """Steps at which outputs of shape (B, T, D) differ."""
     return [int(step) for step in _apart(a, b).any(0).any(-1).nonzero().flatten()]
 
