@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.contract import rules, training
+from levelfield.contract import built, rules, training
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
@@ -96,7 +96,7 @@ def looks_ahead(config: MixerConfig, width: int) -> bool:
     length = min(SHORT, config.max_length or SHORT)
     with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
         noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
-        rules.sizes_known(noisy, config.label)
+        built.sizes_known(noisy, config.label)
         rules.add_noise(noisy, generator)
         x, other = (torch.randn(2, length, width, generator=generator) for _ in range(2))
         layers = (noisy, _build(config, width, causal=False))
@@ -164,8 +164,9 @@ class Examination:
     def run(self) -> set[str]:
         """Applies every rule twice; returns the names of parameters that never get a gradient."""
         layer, generator = self.built(), Generator().manual_seed(1)
-        rules.holds_tensors_alone(layer, self.config.label)
+        built.holds_tensors_alone(layer, self.config.label)
         with torch.random.fork_rng(rules.devices(self.device)):
+            built.made_when_built(self.subject(layer, generator))
             idle = self._rules(layer, generator)
             self._in_training(layer, generator)
             self.declared_lengths(layer, generator)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, nn
 
-from levelfield.contract import Examination, check, rules, training
+from levelfield.contract import Examination, built, check, rules, training
 from levelfield.contract.bf16 import LosesDigits, agrees_in_bf16
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
@@ -54,6 +54,7 @@ IN_TRAINING = "sequences of a batch do not see each other in training"
 AS_ONE = "one layer passes all of this in a row, on long sequences too"
 RUNS = "a training step on a long sequence runs, in bfloat16 too"
 IN_BF16 = "a training step in bfloat16 agrees with one in float32"
+MADE = "calls make no weights, and change no shapes"
 INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
 SAME = "the same input gives the same output"
@@ -62,7 +63,8 @@ CAUSAL = "no step sees a later one"
 PADDING = "padding is not seen"
 STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
-    "weights are tensors, and there when it is built": lambda c: rules.holds_tensors_alone(c.layer, c.subject.name),
+    "weights are tensors, and there when it is built": lambda c: built.holds_tensors_alone(c.layer, c.subject.name),
+    MADE: lambda c: built.made_when_built(c.subject),
     INPUT: lambda c: rules.leaves_its_input(c.subject),
     FINITE: lambda c: rules.finite(c.subject),
     SAME: lambda c: rules.same_output_when_called_again(c.subject),
@@ -103,7 +105,8 @@ FOLLOWING = {
     AS_ONE: {RUNS, IN_BF16},
     RUNS: {IN_BF16},
 }
-"""The rules that are not reached where one is broken. All are where outputs are not finite; else it is AS_ONE."""
+"""The rules that are not reached where one is broken. All are where calls make weights, or outputs are not finite; else
+it is AS_ONE."""
 
 NOTES = {USED, TRAINED, IN_TRAINING, STEADY, IN_BF16}
 """Rules that good mixers may break, and whoever trains one should know."""
@@ -138,7 +141,7 @@ def examine(
         yield Finding(name, NOT_REACHED if fault in told else fault)
         told |= {fault} - {""}
         if fault and name not in NOTES and name not in hidden:
-            hidden |= FOLLOWING.get(name, {*tests} if name == FINITE else {AS_ONE})
+            hidden |= FOLLOWING.get(name, {*tests} if name in (MADE, FINITE) else {AS_ONE})
 
 
 class _InHalf:
@@ -183,7 +186,7 @@ def _fault(test: Callable[[], None], examination: Examination, tracked: bool) ->
 def _twice(rule: Callable[[_Case], object], examination: Examination) -> None:
     """Applies a rule to a layer as initialised, and with noise added to its parameters."""
     layer, generator = examination.built(), Generator().manual_seed(1)
-    rules.sizes_known(layer, examination.config.label)
+    built.sizes_known(layer, examination.config.label)
     rule(_Case(examination.subject(layer, generator), examination, generator))
     rules.add_noise(layer, generator)
     subject = examination.subject(layer, generator)

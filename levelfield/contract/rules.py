@@ -10,15 +10,13 @@ D width.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from safetensors.torch import save
 from torch import Generator, Tensor, nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from levelfield.spec import UserError
 from levelfield.spec.errors import format_error
@@ -111,27 +109,6 @@ class Subject:
 def devices(device: str | torch.device) -> list[int]:
     """The GPU whose generator a module there can draw from, besides the CPU's."""
     return [torch.cuda.current_device()] if torch.device(device).type == "cuda" else []
-
-
-def sizes_known(layer: nn.Module, name: str) -> None:
-    """The layer's tensors are there before its first call, as those of nn.LazyLinear are not."""
-    for key, value in layer.state_dict().items():
-        if isinstance(value, (UninitializedParameter, UninitializedBuffer)):
-            raise UserError(f"{name} does not know the size of '{key}' when it is built: take it from the width.")
-
-
-def holds_tensors_alone(layer: nn.Module, name: str) -> None:
-    """All that a run stores of the layer are tensors that its files hold, and they are there before its first call."""
-    sizes_known(layer, name)
-    for key, value in layer.state_dict().items():
-        if not isinstance(value, Tensor):
-            raise UserError(f"{name} keeps a {type(value).__name__} as '{key}': weights are stored as tensors alone.")
-        try:
-            save({key: value.new_empty(0)})
-        except Exception as error:  # of a type that the installed safetensors does not know
-            other = "complex64" if value.is_complex() else "float32"
-            what = f"{name} keeps '{key}' as {value.dtype}, which safetensors files do not hold"
-            raise UserError(f"{what}: make it torch.{other}, or pass persistent=False for a buffer.") from error
 
 
 def leaves_its_input(subject: Subject) -> None:
@@ -290,13 +267,8 @@ def same_after_loading(subject: Subject, fresh: nn.Module) -> None:
     for key, value in fresh.named_parameters():
         if id(value) in shared:
             raise UserError(f"{name} shares '{key}' between layers and runs: make it anew in every __init__.")
-    kept, own = trained.state_dict(), fresh.state_dict()
-    for key in sorted(kept.keys() ^ own.keys()):
-        raise UserError(f"{name} makes or drops '{key}' after it was built: make all of it in __init__.")
-    for key, value in kept.items():
-        if value.shape != own[key].shape:
-            what = f"changes the shape of '{key}' after it was built"
-            raise UserError(f"{name} {what}: register it with persistent=False.")
+    same_tensors(name, shapes(fresh), shapes(trained))
+    kept = trained.state_dict()
     subject(subject.x)  # with gradients: a weight worked out in the call is then no leaf, as after a training step
     try:
         deepcopy(trained)
@@ -310,6 +282,34 @@ def same_after_loading(subject: Subject, fresh: nn.Module) -> None:
                 f"{name} does not give the same output after its weights are stored and loaded: keep what changes in "
                 "training in parameters or persistent buffers, and draw with torch's global generator in __init__."
             )
+
+
+def shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    """The shapes of all tensors that are stored of a layer, by name."""
+    return {key: value.shape for key, value in layer.state_dict().items() if isinstance(value, Tensor)}
+
+
+def same_tensors(name: str, built: Mapping[str, torch.Size], called: Mapping[str, torch.Size]) -> None:
+    """A layer has, of one name and shape each, the tensors with which it was built."""
+    for key in sorted(built.keys() ^ called.keys()):
+        raise UserError(
+            f"{name} makes or drops '{key}' after it was built, so that nothing trains or loads it: make all weights "
+            "in __init__, from the width, and register a buffer that must come later with persistent=False."
+        )
+    for key, shape in built.items():
+        if called[key] != shape:
+            raise UserError(
+                f"{name} changes the shape of '{key}' after it was built, so that what is stored cannot be loaded: "
+                "register a table that grows with the steps, as of positions, with persistent=False, and keep nothing "
+                "else between calls."
+            )
+
+
+def in_both_modes(subject: Subject) -> Iterator[Subject]:
+    """The subject, then a copy of it in training mode, unless it cannot be copied."""
+    yield subject
+    with suppress(Exception):  # which the rule on stored weights tells
+        yield replace(subject, layer=deepcopy(subject.layer).train())
 
 
 @torch.no_grad()
