@@ -1,4 +1,4 @@
-"""What a layer has is there, in its names and shapes, when it is built; what it draws then is its seed's."""
+"""What a layer has is there, in its names and shapes, when it is built."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_a_check_goes_on_to_its_last_line_after_a_layer_that_fails(
     assert stop.value.code == 1 and shown.endswith("Mend what is marked FAULT, then check again.\n")
     assert "seeing both directions" in shown and "seeing earlier steps alone" in shown
     assert shown.count("FAULT  ") == 1, "what is the same in both directions is told once"
-    assert shown.count("not reached") == 2 and "  -      16 rules are not reached, for the fault above\n" in shown
+    assert shown.count("not reached") == 2 and "  -      17 rules are not reached, for the fault above\n" in shown
     assert "  -      here too: 1 fault of those above\n" in shown
     assert "max_length" not in shown, "it fails at every length"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -163,7 +164,9 @@ def _taken(mixer: MixerConfig, width: int) -> int:
     causal = "causal" in mixer.directions
     for factor in (1, 2, 4):
         try:
-            mixer.build(factor * width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # whatever it is of, the findings say it
+                mixer.build(factor * width, causal=causal, layer=0, generator=Generator().manual_seed(0))
             return factor * width
         except UserError:
             continue

@@ -15,14 +15,16 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.contract import built, rules, training
+from levelfield.contract import built, rules, seeds, training
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
+from levelfield.spec.reseeding import SetsSeed
 
 SHORT = 33  # steps that show most of what a layer does
 
@@ -38,14 +40,15 @@ def check(
 ) -> None:
     """Raises UserError, in one sentence, for the first rule that the layer of `config` breaks.
 
-    The rules: outputs of the input's shape, finite outputs and gradients, the same output for the same input in eval
-    mode, no memory between calls, none of one batch of training in the next, sequences of one step, independence of
-    batch neighbours, no future in the causal direction, neither in eval mode nor in training, with `padding` no
-    influence of padded steps on real ones, declared lengths that are true, a receptive field that is the same at every
-    step unless `equivariant` denies it, and weights that alone, stored and loaded, make the same layer. Where `longest`
-    is given, the layer must take that many steps, and in the middle of them a causal layer must not see the future.
-    Parameters that never get a gradient raise a warning only; `cautions` tells what no rule forbids. A check takes well
-    under a second on a CPU, plus six passes at `longest`; `device` is for modules that run nowhere else.
+    The rules: no seed of torch's that is set, weights that are there when it is built, outputs of the input's shape,
+    finite outputs and gradients, the same output for the same input in eval mode, no memory between calls, none of one
+    batch of training in the next, sequences of one step, independence of batch neighbours, no future in the causal
+    direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real ones, declared
+    lengths that are true, a receptive field that is the same at every step unless `equivariant` denies it, and weights
+    that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
+    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
+    warning only; `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus six passes at
+    `longest`; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -68,7 +71,8 @@ def check(
 def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
     """Yields a sentence for each thing that no rule forbids and whoever reads scores of the layer should know: that the
     sequences of a batch see each other in training alone, that a batch of training gives another output the next time,
-    and that it has no weights to train. A layer that fails shows nothing: `check` says what is wrong with it."""
+    that its first weights are the same for all seeds, and that it has no weights to train. A layer that fails shows
+    nothing: `check` says what is wrong with it."""
     length = min(SHORT, config.max_length or SHORT)
     examination = Examination(config, width, causal, padding=False, device="cpu", length=length, longest=None)
     with suppress(Exception, SystemExit), torch.random.fork_rng(devices=[]):  # whatever a user's own layer raises
@@ -81,6 +85,8 @@ def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
             yield f"{config.label} {training.MIXES}"
         if said := unsteady or training.unsteady(noisy):
             yield f"{config.label} {said}"
+        if examination.begins_alike():
+            yield f"{config.label} {seeds.ALIKE}"
         if not any(value.requires_grad for value in layer.parameters()):
             yield f"{config.label} has no weights to train: {rules.UNTRAINED}"
 
@@ -165,8 +171,10 @@ class Examination:
         """Applies every rule twice; returns the names of parameters that never get a gradient."""
         layer, generator = self.built(), Generator().manual_seed(1)
         built.holds_tensors_alone(layer, self.config.label)
+        self.leaves_the_seed()
         with torch.random.fork_rng(rules.devices(self.device)):
             built.made_when_built(self.subject(layer, generator))
+            seeds.left_when_called(self.subject(layer, generator))
             idle = self._rules(layer, generator)
             self._in_training(layer, generator)
             self.declared_lengths(layer, generator)
@@ -182,6 +190,15 @@ class Examination:
 
     def built(self) -> nn.Module:
         return _build(self.config, self.width, self.causal).to(self.device)
+
+    def leaves_the_seed(self) -> None:
+        """Raises UserError for a layer that sets torch's seed when it is built."""
+        make, draws = partial(self.config.build, self.width, causal=self.causal, layer=0), Generator().manual_seed(0)
+        seeds.left_when_built(partial(make, generator=draws), self.config.label)
+
+    def begins_alike(self) -> bool:
+        """Tells whether its first weights look drawn, and are the same for all seeds."""
+        return seeds.alike(partial(_build, self.config, self.width, self.causal))
 
     def _normal(self, batch: int, steps: int, generator: Generator) -> Tensor:
         """(batch, steps, D), standard normal."""
@@ -282,11 +299,13 @@ def _blind_in_float64(subject: rules.Subject, steps: list[int]) -> bool:
     return True
 
 
-def _build(config: MixerConfig, width: int, causal: bool) -> nn.Module:
+def _build(config: MixerConfig, width: int, causal: bool, generator: Generator | None = None) -> nn.Module:
+    generator = generator or Generator().manual_seed(0)
     config.check_direction(causal)
     try:
-        with fitting(f"{config.label} at width {width:,}"):
-            layer = config.build(width, causal=causal, layer=0, generator=Generator().manual_seed(0))
+        with fitting(f"{config.label} at width {width:,}"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", SetsSeed)  # of which there is a rule
+            layer = config.build(width, causal=causal, layer=0, generator=generator)
     except UserError:
         raise
     except Exception as error:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, nn
 
-from levelfield.contract import Examination, built, check, rules, training
+from levelfield.contract import Examination, built, check, rules, seeds, training
 from levelfield.contract.bf16 import LosesDigits, agrees_in_bf16
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
@@ -55,6 +55,8 @@ AS_ONE = "one layer passes all of this in a row, on long sequences too"
 RUNS = "a training step on a long sequence runs, in bfloat16 too"
 IN_BF16 = "a training step in bfloat16 agrees with one in float32"
 MADE = "calls make no weights, and change no shapes"
+SEED = "torch's seed is left alone"
+OWN = "other seeds give other first weights"
 INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
 SAME = "the same input gives the same output"
@@ -65,6 +67,7 @@ STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: built.holds_tensors_alone(c.layer, c.subject.name),
     MADE: lambda c: built.made_when_built(c.subject),
+    SEED: lambda c: _leaves_the_seed(c),
     INPUT: lambda c: rules.leaves_its_input(c.subject),
     FINITE: lambda c: rules.finite(c.subject),
     SAME: lambda c: rules.same_output_when_called_again(c.subject),
@@ -76,6 +79,7 @@ RULES: dict[str, Callable[[_Case], object]] = {
     FRESH: lambda c: training.carries_no_batch(c.subject),
     "gradients are finite": lambda c: rules.finite_gradients(c.subject, padding=True),
     USED: lambda c: _used(c),
+    OWN: lambda c: _own_weights(c),
     TRAINED: lambda c: _trained(c),
     IN_TRAINING: lambda c: _apart_in_training(c),
     STEADY: lambda c: _steady(c),
@@ -98,6 +102,7 @@ COMPARING = {
     IN_BF16,
 }  # they compare outputs of two calls
 FOLLOWING = {
+    SEED: {SAME, OWN, *COMPARING},
     SAME: COMPARING,
     CAUSAL: {CAUSAL_IN_TRAINING, AS_ONE},
     TRAINS: {FRESH, IN_TRAINING, STEADY, CAUSAL_IN_TRAINING, AS_ONE},
@@ -108,7 +113,7 @@ FOLLOWING = {
 """The rules that are not reached where one is broken. All are where calls make weights, or outputs are not finite; else
 it is AS_ONE."""
 
-NOTES = {USED, TRAINED, IN_TRAINING, STEADY, IN_BF16}
+NOTES = {USED, OWN, TRAINED, IN_TRAINING, STEADY, IN_BF16}
 """Rules that good mixers may break, and whoever trains one should know."""
 
 TRACKED = {"gradients are finite", USED, "declared lengths are true", AS_ONE, RUNS, IN_BF16}  # these look at gradients
@@ -207,6 +212,16 @@ def _apart_in_training(case: _Case) -> None:
     rules.independent_of_batch(case.subject)
     if training.mixes_in_training(case.subject):
         raise UserError(f"{case.subject.name} {training.MIXES}")
+
+
+def _leaves_the_seed(case: _Case) -> None:
+    case.examination.leaves_the_seed()
+    seeds.left_when_called(case.subject)
+
+
+def _own_weights(case: _Case) -> None:
+    if case.examination.begins_alike():
+        raise UserError(f"{case.subject.name} {seeds.ALIKE}")
 
 
 def _steady(case: _Case) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
@@ -31,6 +32,7 @@ from levelfield.spec import MixerConfig, UserError, closest, digest
 from levelfield.spec.class_identity import identity
 from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
+from levelfield.spec.reseeding import SetsSeed
 from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, undeclared
@@ -59,7 +61,8 @@ class UserMixer(MixerConfig):
         return self.name.lower()
 
     def build(self, width: int, *, causal: bool, layer: int, generator: Generator) -> nn.Module:
-        """Constructs the module. Raises UserError where the class is gone, has changed, or cannot be constructed."""
+        """Constructs the module; warns of one that sets torch's seed. Raises UserError where the class is gone, has
+        changed, or cannot be constructed."""
         make = self._maker()
         arguments = constructor_arguments(make, width, causal, dict(self.settings))
         shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
@@ -67,12 +70,15 @@ class UserMixer(MixerConfig):
         try:
             with fitting(f"{self.name}({shown})"), _apart(seed), named.importable(self.path):
                 made = make(**arguments)
+                reseeded = torch.initial_seed() != seed
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{_hint(make, error)}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
+        if reseeded:
+            warnings.warn(SetsSeed(self.label), stacklevel=2)
         return UserLayer(made, self.name, self.max_length)
 
     @property
