@@ -100,5 +100,5 @@ def test_a_table_that_grows_is_told_how_to_be_registered_and_holds_then() -> Non
     assert faults == [findings.MADE] and "memory" not in found[findings.MADE]
     assert "changes the shape of 'inner.positions'" in found[findings.MADE]
     assert "register a table that grows with the steps, as of positions, with persistent=False" in found[findings.MADE]
-    assert not [each for each in findings.examine(user_mixer(Unstored), 8, causal=True, longest=64) if each.fault]
-    check(user_mixer(Unstored), 8, causal=True, longest=64)
+    assert not [each for each in findings.examine(user_mixer(Unstored), 8, causal=True, lengths=(64,)) if each.fault]
+    check(user_mixer(Unstored), 8, causal=True, lengths=(64,))

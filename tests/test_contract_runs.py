@@ -121,7 +121,7 @@ def test_what_runs_holds(here: Path, capsys: pytest.CaptureFixture[str], name: s
 
 
 def test_rounding_over_many_steps_is_no_sight_of_the_future() -> None:
-    check(GMLP(), 32, causal=True, longest=256)  # in float32 it is off by more than the tolerance
+    check(GMLP(), 32, causal=True, lengths=(256,))  # in float32 it is off by more than the tolerance
 
 
 def test_the_lines_of_an_exception_are_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

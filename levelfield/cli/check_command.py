@@ -153,9 +153,10 @@ def _of(name: str, found: MixerConfig | Task | Probe, width: int, sources: Path 
                 )
                 continue
             way = "seeing earlier steps alone" if causal else "seeing both directions"
-            steps = [min(most, found.max_length or most) for most in (mixer_findings.STEPS, _longest())]
-            over = " and ".join(f"{most:,}" for most in dict.fromkeys(steps))
-            examined = mixer_findings.examine(found, used, causal, longest=_longest())
+            steps = {min(each, found.max_length or each) for each in (mixer_findings.STEPS, *_lengths())}
+            *fewer, most = (f"{each:,}" for each in sorted(steps))
+            over = f"{', '.join(fewer)} and {most}" if fewer else most
+            examined = mixer_findings.examine(found, used, causal, lengths=_lengths())
             yield f"the mixer {name} at {at}, on {over} steps, {way}", examined
 
 
@@ -175,9 +176,9 @@ def _taken(mixer: MixerConfig, width: int) -> int:
     return width
 
 
-def _longest() -> int:
-    """The steps of the longest task that a comparison takes when nothing else is said."""
-    return max(efforts.sized_task(name, "minutes").max_length for name in efforts.TASKS)
+def _lengths() -> list[int]:
+    """The steps of the tasks that a comparison takes when nothing else is said."""
+    return [efforts.sized_task(name, "minutes").max_length for name in efforts.TASKS]
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def check(
     length: int = SHORT,
     padding: bool = True,
     device: str = "cpu",
-    longest: int | None = None,
+    lengths: Collection[int] = (),
 ) -> None:
     """Raises UserError, in one sentence, for the first rule that the layer of `config` breaks.
 
@@ -45,19 +45,21 @@ def check(
     batch of training in the next, sequences of one step, independence of batch neighbours, no future in the causal
     direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real ones, declared
     lengths that are true, a receptive field that is the same at every step unless `equivariant` denies it, and weights
-    that alone, stored and loaded, make the same layer. Where `longest` is given, the layer must take that many steps,
-    and in the middle of them a causal layer must not see the future. Parameters that never get a gradient raise a
-    warning only; `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus six passes at
-    `longest`; `device` is for modules that run nowhere else.
+    that alone, stored and loaded, make the same layer. At each of `lengths`, in steps, which the tasks to come have,
+    outputs must be finite and a pass of training must run; in the middle of the longest a causal layer must not see the
+    future, and no rule asks for more steps than that. Parameters that never get a gradient raise a warning only;
+    `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus three passes at each length
+    and six at the longest; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
     """
     try:
         bound = config.max_length
-        length, longest = min(length, bound or length), longest and min(longest, bound or longest)
-        with fitting(f"{config.label} at width {width:,}, called on up to {longest or length:,} steps,", SHORTER):
-            idle = Examination(config, width, causal, padding, device, length=length, longest=longest).run()
+        asked = tuple(sorted({min(each, bound or each) for each in lengths}))
+        length = min(length, bound or length, *asked[-1:])
+        with fitting(f"{config.label} at width {width:,}, called on up to {max((length, *asked)):,} steps,", SHORTER):
+            idle = Examination(config, width, causal, padding, device, length=length, lengths=asked).run()
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's own layer raises
@@ -68,13 +70,13 @@ def check(
 
 
 @torch.no_grad()
-def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
+def cautions(config: MixerConfig, width: int, causal: bool, longest: int = SHORT) -> Iterator[str]:
     """Yields a sentence for each thing that no rule forbids and whoever reads scores of the layer should know: that the
     sequences of a batch see each other in training alone, that a batch of training gives another output the next time,
-    that its first weights are the same for all seeds, and that it has no weights to train. A layer that fails shows
-    nothing: `check` says what is wrong with it."""
-    length = min(SHORT, config.max_length or SHORT)
-    examination = Examination(config, width, causal, padding=False, device="cpu", length=length, longest=None)
+    that its first weights are the same for all seeds, and that it has no weights to train. No more than `longest` steps
+    are asked. A layer that fails shows nothing: `check` says what is wrong with it."""
+    length = min(SHORT, longest, config.max_length or SHORT)
+    examination = Examination(config, width, causal, padding=False, device="cpu", length=length)
     with suppress(Exception, SystemExit), torch.random.fork_rng(devices=[]):  # whatever a user's own layer raises
         layer, generator = examination.built(), Generator().manual_seed(1)
         first = examination.subject(layer, generator)
@@ -91,15 +93,16 @@ def cautions(config: MixerConfig, width: int, causal: bool) -> Iterator[str]:
             yield f"{config.label} has no weights to train: {rules.UNTRAINED}"
 
 
-def looks_ahead(config: MixerConfig, width: int) -> bool:
+def looks_ahead(config: MixerConfig, width: int, longest: int = SHORT) -> bool:
     """Tells whether the layer, built for both directions, sees any later step.
 
     A module that ignores `causal` has one direction, whichever is asked for, and this tells which. It is asked with
-    noise on its parameters, so that a map that starts at zero hides nothing, and as initialised, as noise may overflow.
+    noise on its parameters, so that a map that starts at zero hides nothing, and as initialised, as noise may overflow;
+    and on no more than `longest` steps.
     Outputs that are not finite show nothing: the contract's rule on finite outputs says what is wrong with them. Raises
     UserError for a layer that cannot be built or called, or whose weights have no size before its first call.
     """
-    length = min(SHORT, config.max_length or SHORT)
+    length = min(SHORT, longest, config.max_length or SHORT)
     with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
         noisy, generator = _build(config, width, causal=False), Generator().manual_seed(1)
         built.sizes_known(noisy, config.label)
@@ -165,7 +168,7 @@ class Examination:
     padding: bool
     device: str
     length: int
-    longest: int | None
+    lengths: tuple[int, ...] = ()
 
     def run(self) -> set[str]:
         """Applies every rule twice; returns the names of parameters that never get a gradient."""
@@ -176,6 +179,7 @@ class Examination:
             built.made_when_built(self.subject(layer, generator))
             seeds.left_when_called(self.subject(layer, generator))
             idle = self._rules(layer, generator)
+            self._lengths(layer, generator)
             self._in_training(layer, generator)
             self.declared_lengths(layer, generator)
             self._long_sequence(layer, generator)
@@ -225,6 +229,12 @@ class Examination:
             training.carries_no_batch(subject)
         return rules.finite_gradients(subject, self.padding)
 
+    def _lengths(self, layer: nn.Module, generator: Generator) -> None:
+        """Asks at each length of a task for finite numbers. It is asked of first weights alone, as noise on them may
+        overflow over many steps."""
+        for steps in self.lengths:
+            rules.finite_over(self.subject(layer, generator, 2, steps), self.padding)
+
     def _in_training(self, layer: nn.Module, generator: Generator) -> None:
         """Applies the rules on calls in training."""
         subject = self.subject(layer, generator)
@@ -243,10 +253,11 @@ class Examination:
         Layers that work in chunks see the future, if they do, beyond the first of them: from within a chunk, or from a
         chunk's last step.
         """
-        if self.longest is None:
+        if not self.lengths:
             return
-        subject, half = self.subject(layer, generator, 1, self.longest), self.longest // 2
-        steps = [step for step in (half - 1, half + 2) if 0 <= step < self.longest - 1]
+        longest = self.lengths[-1]
+        subject, half = self.subject(layer, generator, 1, longest), longest // 2
+        steps = [step for step in (half - 1, half + 2) if 0 <= step < longest - 1]
         try:
             rules.blind_to_the_future(subject, steps if self.causal else ())
         except UserError:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -122,12 +122,12 @@ LONG = 512  # steps after which a sum in bfloat16 has stopped growing
 
 
 def examine(
-    config: MixerConfig, width: int, causal: bool, length: int = STEPS, longest: int | None = None
+    config: MixerConfig, width: int, causal: bool, length: int = STEPS, lengths: Collection[int] = ()
 ) -> Iterator[Finding]:
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters; in
     bfloat16 with noise alone, and over more steps.
 
-    Where nothing is at fault so far, `contract.check` follows, which applies them to one layer, and to `longest` steps:
+    Where nothing is at fault so far, `contract.check` follows, which applies them to one layer, and at `lengths`:
     what a comparison refuses is a fault here. A fault that several rules run into is told once; the later ones say that
     they were not reached, and so do all that follow outputs which are not finite, and those that compare outputs where
     one input has several. Raises TooLarge where the layer does not fit into memory at this width.
@@ -135,10 +135,10 @@ def examine(
     told: set[str] = set()
     hidden: set[str] = set()
     length = min(length, config.max_length or length)
-    examination = Examination(config, width, causal, padding=True, device="cpu", length=length, longest=None)
+    examination = Examination(config, width, causal, padding=True, device="cpu", length=length)
     tests: dict[str, Callable[[], None]] = {name: partial(_twice, rule, examination) for name, rule in RULES.items()}
     half = _InHalf(config, width, causal)
-    tests |= {AS_ONE: partial(check, config, width, causal, longest=longest), RUNS: half.runs, IN_BF16: half.agrees}
+    tests |= {AS_ONE: partial(check, config, width, causal, lengths=lengths), RUNS: half.runs, IN_BF16: half.agrees}
     if not causal:
         del tests[CAUSAL], tests[CAUSAL_IN_TRAINING]
     for name, test in tests.items():

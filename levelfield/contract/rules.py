@@ -23,6 +23,7 @@ from levelfield.spec.errors import format_error
 from levelfield.spec.memory import is_shortage
 
 TOLERANCE = 1e-4  # of the largest output: float32 transforms over the sequence leave rounding of up to 1e-5
+MOST_TRAINED = 2_048  # steps of a pass of training, whose memory may grow with their square
 NOISE = 0.05  # standard deviation of what `add_noise` adds to every parameter
 UNTRAINED = "it stays as it is, and only the layers around it are trained."
 MASK_ADVICE = (
@@ -129,6 +130,38 @@ def finite(subject: Subject) -> None:
         raise UserError(f"{subject.name} {what}: check its initial values.")
 
 
+def finite_over(subject: Subject, padding: bool) -> None:
+    """Outputs are finite for as many steps as a task has, padded too, and up to MOST_TRAINED so are all gradients."""
+    x, steps = subject.x, subject.x.shape[1]
+    where = f"returns NaN or infinite numbers at {steps:,} steps, which a task has"
+    masks = [None, _mask(x, max(1, steps // 2))] if padding else [None]
+    with torch.no_grad():
+        finite = [bool(torch.isfinite(subject(x, mask)).all()) for mask in masks]
+    if not all(finite):
+        part = "" if not finite[0] else ", where a sequence is padded"
+        raise UserError(f"{subject.name} {where}{part}: look for what depends on the number of steps.")
+    if steps <= MOST_TRAINED:
+        with torch.random.fork_rng(devices(x.device)):
+            _trained_once(subject)
+
+
+def _trained_once(subject: Subject) -> None:
+    """A pass of training has finite outputs and gradients."""
+    layer, given = subject.layer.train(), subject.x.clone().requires_grad_()
+    layer.zero_grad()
+    y = subject(given.clone())
+    if y.requires_grad:  # which another rule asks
+        y.square().mean().backward()
+    grads = [y, given.grad, *(value.grad for value in layer.parameters())]
+    layer.zero_grad()
+    layer.eval()
+    if not all(torch.isfinite(each).all() for each in grads if each is not None):
+        raise UserError(
+            f"{subject.name} has NaN or infinite outputs or gradients in training at {subject.x.shape[1]:,} steps, "
+            "which a task has: look for what depends on the number of steps, and guard roots, logarithms and divisions."
+        )
+
+
 def one_step(subject: Subject) -> None:
     """Outputs of sequences of one step are finite."""
     if not torch.isfinite(subject(subject.x[:, :1])).all():
@@ -202,8 +235,9 @@ def blind_to_padding(subject: Subject) -> None:
 
 
 def _mask(x: Tensor, real: int) -> Tensor:
-    """(3, T) bool: row 0 is whole, row 1 has `real` real steps, row 2 is all padding."""
-    return torch.arange(x.shape[1], device=x.device) < torch.tensor([x.shape[1], real, 0], device=x.device)[:, None]
+    """(B, T) bool for up to three rows: row 0 is whole, row 1 has `real` real steps, row 2 is all padding."""
+    counts = torch.tensor([x.shape[1], real, 0][: len(x)], device=x.device)
+    return torch.arange(x.shape[1], device=x.device) < counts[:, None]
 
 
 def finite_gradients(subject: Subject, padding: bool) -> set[str]:

@@ -26,30 +26,31 @@ def sentences(runs: Sequence[Run]) -> Iterator[str]:
     asked not to, and for each caution of the contract on such code. Each layer is built a few times, at most."""
     yield from unordered.sentences(runs)
     first: dict[tuple[MixerConfig, bool], Run] = {}
-    tasks: dict[tuple[MixerConfig, bool], dict[str, None]] = {}
+    tasks: dict[tuple[MixerConfig, bool], dict[str, int]] = {}
     for run in runs:
         for built in ((mixer, run.model.causal) for mixer in run.model.mixers if mixer.opaque):
             first.setdefault(built, run)
-            tasks.setdefault(built, {})[run.task.name] = None
+            tasks.setdefault(built, {})[run.task.name] = run.task.max_length
+    steps = {built: min(contract.SHORT, max(each.values())) for built, each in tasks.items()}
     for (mixer, causal), run in first.items():
-        if not causal and ahead(mixer, run.model.width):
+        if not causal and ahead(mixer, run.model.width, steps[mixer, causal]):
             yield (
                 f"{run.model.label} takes no `causal` and looks ahead, so that all arms see both directions on "
                 f"{', '.join(tasks[mixer, causal])}. {MEANT}"
             )
-    told = (said for (mixer, causal), run in first.items() for said in _cautions(mixer, run.model.width, causal))
-    yield from dict.fromkeys(told)
+    told = (_cautions(*built, run.model.width, steps[built]) for built, run in first.items())
+    yield from dict.fromkeys(said for several in told for said in several)
 
 
 @cache
-def ahead(mixer: MixerConfig, width: int) -> bool:
-    """Tells whether a mixer that takes no `causal` looks ahead; one that fails shows nothing."""
+def ahead(mixer: MixerConfig, width: int, steps: int = contract.SHORT) -> bool:
+    """Tells whether a mixer that takes no `causal` looks ahead, within some steps; one that fails shows nothing."""
     try:
-        return not mixer.takes_causal and contract.looks_ahead(mixer, width)
+        return not mixer.takes_causal and contract.looks_ahead(mixer, width, steps)
     except (Exception, SystemExit):  # whatever a user's own layer raises
         return False
 
 
 @cache
-def _cautions(mixer: MixerConfig, width: int, causal: bool) -> tuple[str, ...]:
-    return tuple(contract.cautions(mixer, width, causal))
+def _cautions(mixer: MixerConfig, causal: bool, width: int, steps: int) -> tuple[str, ...]:
+    return tuple(contract.cautions(mixer, width, causal, steps))

@@ -238,11 +238,11 @@ def _looks_back(mixer: MixerConfig, effort: Effort, asked: Asked) -> bool:
     scale = SCALES[effort]
     _require_room(mixer, effort, asked)
     _require_text(effort, asked)
-    can = mixer.takes_causal or not contract.looks_ahead(mixer, scale.width)
+    known = [asked.task(apart, effort).max_length for apart in scale.batches]
+    lengths = [length for length in known if mixer.max_length is None or length <= mixer.max_length]
+    can = mixer.takes_causal or not contract.looks_ahead(mixer, scale.width, max(lengths))
     causal = "causal" in mixer.directions and can
-    lengths = [asked.task(apart, effort).max_length for apart in scale.batches]
-    longest = max(length for length in lengths if mixer.max_length is None or length <= mixer.max_length)
-    contract.check(mixer, scale.width, causal, longest=longest, padding=False)
+    contract.check(mixer, scale.width, causal, lengths=lengths, padding=False)
     return causal
 
 

@@ -141,25 +141,25 @@ def _checked(mixers: Sequence[MixerConfig], width: int, protocols: Sequence[str]
     mixers: the one that is compared, and its baselines. Raises UserError for whatever is wrong with any whose code is
     not levelfield's own; those that ship keep the contract in every test.
     """
-    padded, longest = any(of.padded for of in given), max(of.max_length for of in given)
+    padded, lengths = any(of.padded for of in given), tuple(sorted({of.max_length for of in given}))
     examined = [each for each in mixers if each.opaque]
     ahead = all("bidirectional" in each.directions for each in mixers)
     wanted = {p == "spt_causal" or of.causal or not ahead for p in protocols for of in given}
     for mixer in examined:
         for causal in sorted(wanted):
-            _check(mixer, width, causal, longest, padded)
+            _check(mixer, width, causal, lengths, padded)
     if True in wanted and False not in wanted:
         return not ahead  # else every arm is causal as it is
-    back = any(not contract.looks_ahead(mixer, width) for mixer in examined)
+    back = any(not contract.looks_ahead(mixer, width, lengths[-1]) for mixer in examined)
     if back:
         for mixer in examined:
-            _check(mixer, width, True, longest, padded)
+            _check(mixer, width, True, lengths, padded)
     return back
 
 
 @cache
-def _check(mixer: MixerConfig, width: int, causal: bool, longest: int, padded: bool) -> None:
-    contract.check(mixer, width, causal, longest=longest, padding=padded)
+def _check(mixer: MixerConfig, width: int, causal: bool, lengths: tuple[int, ...], padded: bool) -> None:
+    contract.check(mixer, width, causal, lengths=lengths, padding=padded)
 
 
 def arms(mixer: MixerConfig, options: Options = USUAL) -> dict[str, MixerConfig]:
@@ -214,7 +214,7 @@ def models(
     def count(model: Model) -> int:
         (each,) = model.mixers
         if each.opaque and model.width % WIDTHS:
-            contract.check(each, model.width, model.causal, padding=of.padded)
+            contract.check(each, model.width, model.causal, min(contract.SHORT, of.max_length), of.padded)
         return trained(model, of)
 
     def made(each: MixerConfig, label: str | None = None) -> Model:

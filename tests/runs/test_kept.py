@@ -161,9 +161,9 @@ def test_a_length_that_the_task_has_is_tried() -> None:
 
         return Limited()
 
-    check(Made(limited), WIDTH, causal=False, padding=False, longest=40)
-    with pytest.raises(UserError, match=r"made fails on an input of shape \(1, 41, 16\) with no mask: RuntimeError"):
-        check(Made(limited), WIDTH, causal=False, padding=False, longest=41)
+    check(Made(limited), WIDTH, causal=False, padding=False, lengths=(40,))
+    with pytest.raises(UserError, match=r"made fails on an input of shape \(2, 41, 16\) with no mask: RuntimeError"):
+        check(Made(limited), WIDTH, causal=False, padding=False, lengths=(41,))
 
 
 @pytest.mark.parametrize("ahead", [100, 1], ids=["far", "next-chunk"])
@@ -181,7 +181,7 @@ def test_a_future_beyond_the_first_steps_is_seen(ahead: int) -> None:
 
     check(Made(peeking), WIDTH, causal=True, padding=False)
     with pytest.raises(UserError, match="is built as causal, but its output at step"):
-        check(Made(peeking), WIDTH, causal=True, padding=False, longest=256)
+        check(Made(peeking), WIDTH, causal=True, padding=False, lengths=(256,))
 
 
 def test_tied_weights_are_trained_stored_and_loaded(tmp_path: Path) -> None:

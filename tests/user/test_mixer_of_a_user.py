@@ -116,7 +116,7 @@ class OnlyTwenty(UpToTwenty):
 
 def test_a_layer_of_bounded_length_says_its_bound_and_one_of_a_fixed_length_is_refused() -> None:
     mixer = user_mixer(UpToTwenty)
-    check(mixer, 8, causal=True, length=33, longest=100)
+    check(mixer, 8, causal=True, length=33, lengths=(100,))
     with pytest.raises(UserError, match="UpToTwenty takes at most 20 steps, not 21: choose a shorter task"):
         _build(mixer)(torch.zeros(1, 21, 8))
     with pytest.raises(UserError, match="let it take shorter ones too, and declare the longest as `max_length`"):
