@@ -98,9 +98,9 @@ def looks_ahead(config: MixerConfig, width: int, longest: int = SHORT) -> bool:
 
     A module that ignores `causal` has one direction, whichever is asked for, and this tells which. It is asked with
     noise on its parameters, so that a map that starts at zero hides nothing, and as initialised, as noise may overflow;
-    and on no more than `longest` steps.
-    Outputs that are not finite show nothing: the contract's rule on finite outputs says what is wrong with them. Raises
-    UserError for a layer that cannot be built or called, or whose weights have no size before its first call.
+    and on no more than `longest` steps. Outputs that are not finite show nothing: the contract's rule on finite outputs
+    says what is wrong with them. Raises UserError for a layer that cannot be built or called, or whose weights have no
+    size before its first call.
     """
     length = min(SHORT, longest, config.max_length or SHORT)
     with fitting(f"{config.label} at width {width:,}, called on {length:,} steps,", SHORTER):
