@@ -31,6 +31,7 @@ from levelfield.run import build_net
 from levelfield.run import check as check_run
 from levelfield.spec import EFFORTS, MixerConfig, Probe, Progress, Run, Study, Task, UserError, closest
 from levelfield.spec.errors import format_error
+from levelfield.spec.reseeding import SetsSeed
 from levelfield.user import named, own_files, plugins, values
 from levelfield.user.mixer import load_user_mixer, offered
 
@@ -166,7 +167,7 @@ def _taken(mixer: MixerConfig, width: int) -> int:
     for factor in (1, 2, 4):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # whatever it is of, the findings say it
+                warnings.simplefilter("ignore", SetsSeed)  # which the findings say
                 mixer.build(factor * width, causal=causal, layer=0, generator=Generator().manual_seed(0))
             return factor * width
         except UserError:
