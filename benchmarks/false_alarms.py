@@ -209,7 +209,7 @@ def _counted() -> Iterator[tuple[str, float]]:
     """Yields places where in one layout just half is left, and the other, where nothing is lost, is what it was."""
     apart = {"gathered": _huang2024_beyond.CLIFF, "spread": 1.0}
     for length in (16, 32, 64, 512):
-        guessing = COUNTED.at_length(length).any_word
+        guessing = COUNTED.at_length(length).passage_only
         yield f"length={length}", _on_the_way(guessing, FOUND)
         for name, share in apart.items():
             left = share if length > 32 else 1.0

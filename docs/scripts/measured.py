@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 from levelfield.engine.find import Source
@@ -26,8 +26,6 @@ from levelfield.report.cells import baselines_of, is_baseline, is_score, is_test
 from levelfield.report.scorecard import gained
 from levelfield.spec import EFFORTS, Effort, Row, Study, Task
 from levelfield.spec.study import GUESSES
-from levelfield.tasks.frequent_word import FrequentWord
-from levelfield.tasks.needle import Needle
 
 NEAR, FAR = 2.0, 10.0  # points below the best of a column: as good as it, and clearly behind it
 LENGTH = re.compile(r"length=(\d+)")
@@ -136,8 +134,8 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
 
 
 def _floor(rows: Sequence[Row], metric: str, at: str, settings: Iterable[Task]) -> float:
-    """Returns what guessing gives at a place: chance, or the commonest label there. Of needles it is the commonest
-    value of the text, which needs no key and is right far more often; of counting, any word of the text.
+    """Returns what guessing gives at a place: chance, the commonest label there, or what a text tells of its own, such
+    as the commonest of its values, to who does not read what is asked.
 
     rows: of one task. Of a place without a row of the commonest label, the test split's counts.
     """
@@ -148,11 +146,8 @@ def _floor(rows: Sequence[Row], metric: str, at: str, settings: Iterable[Task]) 
     guesses |= {"label_prior": there[0]} if there else {}
     length = LENGTH.fullmatch(at)
     for task in settings:
-        if isinstance(task, Needle):
-            there = task.at_length(int(length[1])) if length else task
-            guesses["commonest_value"] = 100 * fmean(there.keyless(form) for form in there.formats)
-        if isinstance(task, FrequentWord):
-            guesses["any_word"] = 100 * (task.at_length(int(length[1])) if length else task).any_word
+        asked = (task.at_length(int(length[1])) if length else task).passage_only
+        guesses["passage_only"] = 100 * (asked or 0.0)
     return max(guesses.values(), default=0.0)
 
 

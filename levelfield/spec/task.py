@@ -94,6 +94,12 @@ class Task(ABC, ReadsFiles):
     def chance(self) -> float:
         """The expected score of guessing uniformly (a fraction, like every score), or 0.0 for R2."""
 
+    @property
+    def passage_only(self) -> float | None:
+        """The expected score of a rule that reads the text and not what is asked of it (Kaushik and Lipton 2018); None
+        where no such rule is known that is better than the label prior."""
+        return None
+
     @abstractmethod
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         """Make the three disjoint splits: generate them, or read official files under `sources`.

@@ -52,7 +52,7 @@ def length_scores(rows: Sequence[Row]) -> LengthScores:
     """Scores of counting, in which guessing is to name any word of the text."""
     task = needles.task_of(rows, NAME)
     assert isinstance(task, FrequentWord)
-    return LengthScores.of(rows, lambda length, layout: task.at_length(length).any_word)
+    return LengthScores.of(rows, lambda length, layout: task.at_length(length).passage_only)
 
 
 def verdict(rows: Sequence[Row]) -> str:

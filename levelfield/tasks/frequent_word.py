@@ -98,7 +98,7 @@ class FrequentWord(Task):
         return answer, rival, self.body - answer - self.rivals * rival
 
     @property
-    def any_word(self) -> float:
+    def passage_only(self) -> float:
         """The accuracy, 0 to 1, of naming any word of the text: the answer's share of it."""
         return self.counts[0] / self.body
 

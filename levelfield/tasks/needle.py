@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import ClassVar
 
 import numpy as np
@@ -130,6 +131,11 @@ class Needle(Task):
         """
         pairs = (self.length - 2) // 2 if form == "pairs" else self.needles
         return commonest_share(pairs, self.values)
+
+    @property
+    def passage_only(self) -> float:
+        """The mean of `keyless` over the haystacks."""
+        return fmean(self.keyless(form) for form in self.formats)
 
     def standing_out(self, form: str) -> float:
         """Returns about the best accuracy, 0 to 1, of who reads the text, but not which key is asked for.

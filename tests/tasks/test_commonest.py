@@ -63,6 +63,8 @@ def test_who_names_the_commonest_value_of_a_text_is_right_as_often_as_said(lengt
     for form, shares in right.items():
         noise = np.std(shares) / len(shares) ** 0.5
         assert np.mean(shares) == pytest.approx(task.keyless(form), abs=4 * noise), form
+    every = np.concatenate([*right.values()])
+    assert np.mean(every) == pytest.approx(task.passage_only, abs=4 * np.std(every) / len(every) ** 0.5)
 
 
 @pytest.mark.parametrize("length", [32, 128])

@@ -235,6 +235,7 @@ def test_chance_and_baselines(task: Task) -> None:
         asked = {split: examples.y[examples.y >= 0] for split, examples in splits.items()}
         values, counts = np.unique(asked["train"], return_counts=True)
         assert scores["label_prior"] == np.mean(asked["test"] == values[counts.argmax()])
+    assert task.passage_only is None or task.chance < task.passage_only <= 1
     one = splits["test"].take(np.array([0]))
     assert all(0 <= s <= 1 for s in task.baselines(splits["train"], one).values())
 
