@@ -72,10 +72,17 @@ def _named(row: Row) -> tuple[str, str, str]:
 
 
 def measured() -> dict[tuple[int, str], tuple[float, int]]:
-    """Returns percent right and how many expressions, by levels and the operator at the root, "" for any."""
+    """Returns percent right and how many whole expressions, by levels and the operator at the root, "" for any."""
     with CSV.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return {(int(row["levels"]), row["root"]): (100 * float(row["value"]), int(row["n"])) for row in rows}
+    whole = [row for row in rows if not row["tokens"]]
+    return {(int(row["levels"]), row["root"]): (100 * float(row["value"]), int(row["n"])) for row in whole}
+
+
+def first_tokens() -> dict[int, float]:
+    """Returns percent right of a reader of one level of so many tokens, the first ones."""
+    with CSV.open(newline="") as file:
+        return {int(row["tokens"]): 100 * float(row["value"]) for row in csv.DictReader(file) if row["tokens"]}
 
 
 def beyond_one() -> tuple[Printed, float, float]:
@@ -118,6 +125,10 @@ def told() -> Iterator[str]:
         f"{best.value:g} % of {TEST:,} expressions, is {best.value - found[1, ''][0]:+.1f} points from it, with a 95 % "
         f"interval of {low:+.1f} to {high:+.1f} for the noise of test expressions."
     )
+    yield ""
+    yield f"| tokens of which one level is read | {' | '.join(f'the first {tokens:,}' for tokens in first_tokens())} |"
+    yield "|---" * (1 + len(first_tokens())) + "|"
+    yield f"| right | {' | '.join(f'{score:.1f}' for score in first_tokens().values())} |"
 
 
 def draw() -> bytes:
