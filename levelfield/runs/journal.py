@@ -95,12 +95,14 @@ class Journal:
     def open(self, step: int, claim: Lease | None = None) -> list[str]:
         """Drops the records of steps that a kill undid: of this phase, those after `step`; and those that are damaged.
 
-        Returns a sentence, for the ledger, where there are damaged ones. claim: of this process. Raises Lost where
-        another owner has the run: of what that one has logged while this process was paused, no step is undone.
+        Returns a sentence, for the ledger, where there are damaged ones, or no log of the steps before this one. claim:
+        of this process. Raises Lost where another owner has the run: of what that one has logged while this process was
+        paused, no step is undone.
         """
         if not self.progress.told:
             return []
-        records, lacking = sound.curve(self.path, len(self.progress.run.protocol.phases))
+        phases, begun = len(self.progress.run.protocol.phases), self.number > 0 or step > 0
+        records, lacking = sound.curve(self.path, phases, begun=begun)
         kept = [to_line(r) for r in records if (r["phase"], r["step"]) <= (self.number, step)]
         with disk_errors(self.path.parent), atomic(self.path) as partial:
             partial.write_text("".join(kept), encoding="utf-8", newline="\n")

@@ -1,6 +1,7 @@
 """Tells what in the files of a run is damaged, and reads of a log whatever is not.
 
     records, lacking = curve(where / "log.jsonl", phases=2)     # "" where nothing is lacking
+    remarks({DAMAGED: ["listops-..."], UNPROBED: []})           # a sentence for each thing that is lacking of some runs
     unscored(rows, "test")                                      # None where they have the run's score on that split
 
 Rows are all or nothing: a file with one damaged line gives none. A training curve decides nothing, so that
@@ -10,7 +11,7 @@ one line of it costs that line.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from levelfield.files import remedy, unreadable
@@ -18,18 +19,26 @@ from levelfield.runs.results import LogRecord, once_each
 from levelfield.spec import Row
 from levelfield.spec.shapes import fault
 
+MISSING = "it is missing"
+DAMAGED = "Training curves are without what is damaged in log.jsonl of"
+CURVELESS = "Only training curves are lost, as log.jsonl is missing (for new ones, remove the folder and run again), of"
+UNPROBED = "Run the study again, for rows of its probes are missing of"
+UNSCORED = "Arms are not compared example by example, as scores.npy is missing or damaged, with"
+NAMED = 5  # runs of a remark, at most
 
-def curve(path: Path, phases: int = 0) -> tuple[list[LogRecord], str]:
+
+def curve(path: Path, phases: int = 0, *, begun: bool = False) -> tuple[list[LogRecord], str]:
     """Returns the records of a log, one of each step in order, and in words what else is in it; "" where nothing is.
 
     A last line that is cut off may still be written to, and is left out without a word. phases: of the run's protocol;
-    0 where that is not known. Raises UserError where the system does not let the file be read, which may be sound.
+    0 where that is not known. begun: steps were trained, so that MISSING is said where there is no file. Raises
+    UserError where the system does not let the file be read, which may be sound.
     """
     try:
         with path.open("rb") as file:
             content = file.read()
     except FileNotFoundError:
-        return [], ""
+        return [], MISSING if begun else ""
     except IsADirectoryError:
         return [], "it is a folder"
     except OSError as error:
@@ -80,3 +89,12 @@ def foreign(rows: Sequence[Row], run: str) -> str | None:
         if "metric" not in row:
             return "a row of it has no metric"
     return None
+
+
+def remarks(lacking: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yields a sentence for each thing that is lacking of runs, the first of them by name. lacking: how the sentence
+    begins, such as DAMAGED -> ids of runs."""
+    for what, run_ids in lacking.items():
+        more = f" and {len(run_ids) - NAMED} more" if run_ids[NAMED:] else ""
+        if run_ids:
+            yield f"{what} {', '.join(run_ids[:NAMED])}{more}."

@@ -67,9 +67,6 @@ PROGRESS = "progress.json"
 ERROR = lease.ERROR
 TRIALS = "trials"
 SEALED = (SPEC, SCORES, ROWS, LEDGER)  # files whose checksums a complete run keeps, beside that of the weights
-DAMAGED = f"Training curves are without what is damaged in {LOG} of"
-UNPROBED = "Run the study again, for rows of its probes are missing of"
-UNSCORED = f"Arms are not compared example by example, as {SCORES} is missing or damaged, with"
 UNREADABLE = "not readable, because"  # begins why a finished run is among the failures
 
 
@@ -266,7 +263,7 @@ def read(
     """Returns all that has been measured for a study. Raises UserError where nothing was started.
 
     A run of which some file cannot be read is among the failures, with the reason; the others are whole. Of a log that
-    is damaged the curve alone is lost, which is remarked.
+    is damaged or missing the curve alone is lost, which is remarked.
     asked: what the command line calls the study, where that is not its name. runs: those that the results are of, run
     id -> `spec.describe(run)`, whatever else is recorded; by default all that are.
     """
@@ -275,20 +272,21 @@ def read(
         index = replace(index, runs=runs, trials=[trial for trial in index.trials if trial["arm"] in runs])
     rows: list[Row] = []
     ledgers, curves, failures, hits = {}, {}, {}, {}
-    lacking: dict[str, list[str]] = {DAMAGED: [], UNPROBED: [], UNSCORED: []}
+    lacking: dict[str, list[str]] = {}
     for run_id, spec in index.runs.items():
         where, phases = out / run_id, len(spec["protocol"]["phases"])
         try:
             if complete(where):
                 found = measured(where, phases, index.probes.get(run_id))
-                log, damaged = sound.curve(where / LOG, phases)
+                log, damaged = sound.curve(where / LOG, phases, begun=phases > 0)
                 ledgers[run_id] = found.ledger
                 rows += [Row(**row | {"study": study, "effort": effort}) for row in found.rows]
                 curves |= {run_id: log} if log else {}
                 own, lost = _hits(where, spec)
                 hits |= {run_id: own} if own else {}
-                for what, lacks in zip(lacking, (damaged, found.unprobed, lost), strict=True):
-                    lacking[what] += [run_id] if lacks else []
+                gone = sound.CURVELESS if damaged == sound.MISSING else sound.DAMAGED
+                for what, lacks in ((gone, damaged), (sound.UNPROBED, found.unprobed), (sound.UNSCORED, lost)):
+                    lacking.setdefault(what, []).extend([run_id] if lacks else [])
             elif (where / ERROR).exists():
                 failures[run_id] = why_failed(where)
         except UserError as error:
@@ -300,7 +298,7 @@ def read(
         specs=index.runs,
         failures=failures,
         trials=index.trials,
-        remarks=[_remark(what, run_ids) for what, run_ids in lacking.items() if run_ids],
+        remarks=[*sound.remarks(lacking)],
         hits=hits,
     )
 
@@ -311,12 +309,6 @@ def _hits(where: Path, spec: Mapping[str, Any]) -> tuple[Hits | None, bool]:
         scores = read_scores(where)
         return (None if scores is None else Hits.of(spec, scores)), False
     return None, True
-
-
-def _remark(what: str, run_ids: Sequence[str]) -> str:
-    """Returns the sentence that something is true of these runs, the first five by name."""
-    more = f" and {len(run_ids) - 5} more" if run_ids[5:] else ""
-    return f"{what} {', '.join(run_ids[:5])}{more}."
 
 
 def without_unbegun(results: Results, out: Path) -> Results:

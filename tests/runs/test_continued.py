@@ -119,6 +119,16 @@ def test_a_damaged_line_of_the_log_costs_that_line_of_the_curve(tmp_path: Path, 
     assert "log.jsonl was damaged (its line 2 cannot be read)" in note
 
 
+def test_a_log_that_is_gone_when_a_run_continues_is_in_its_ledger(tmp_path: Path) -> None:
+    where = tmp_path / "run"
+    stop_in_the_second_phase(PLAIN, where, tmp_path / "data")
+    (where / store.LOG).unlink()
+    execute(PLAIN, where, tmp_path / "data", "cpu")
+    (note,) = json.loads((where / store.LEDGER).read_text())["notes"]
+    assert "log.jsonl was damaged (it is missing)" in note
+    assert {record["phase"] for record in sound.curve(where / store.LOG)[0]} == {1}
+
+
 def test_a_file_system_that_fails_for_a_moment_fails_no_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

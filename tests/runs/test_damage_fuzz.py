@@ -319,6 +319,18 @@ def test_a_damaged_log_costs_a_finished_run_its_curve_alone(
     assert f"without what is damaged in log.jsonl of {where.name}." in capfd.readouterr().out
 
 
+def test_a_log_that_is_gone_is_told_and_costs_a_finished_run_its_curve_alone(
+    study: tuple[Study, Path], out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before, where = store.read(out, "toys", "minutes"), victim(out, "log.jsonl").parent
+    (where / store.LOG).unlink()
+    after = store.read(out, "toys", "minutes")
+    assert after.rows == before.rows and after.failures == {} and where.name not in after.curves
+    main(["report", str(study[1].parent / "toys.py"), "--runs-dir", str(out), "--report-dir", str(tmp_path)])
+    said = "Only training curves are lost, as log.jsonl is missing (for new ones, remove the folder and run again), of "
+    assert f"{said}{where.name}.\n" in capfd.readouterr().out
+
+
 def test_a_run_without_the_rows_of_a_probe_is_not_done(
     study: tuple[Study, Path], sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

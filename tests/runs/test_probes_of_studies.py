@@ -19,7 +19,7 @@ from levelfield.engine.training import Job, Runs, index_of
 from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.slices import Slices
 from levelfield.run import execute
-from levelfield.runs import store
+from levelfield.runs import sound, store
 from levelfield.runs.probed import probe_files
 from levelfield.runs.results import StudyIndex
 from levelfield.spec import Probe, Run, UserError
@@ -40,7 +40,7 @@ def told(out: Path, study: str) -> tuple[str, bool]:
     """What a status says of the run, and whether a report says that rows of probes are missing."""
     state = study_status(out, study, "smoke").runs[RUN.id].state
     remarks = store.read(out, study, "smoke").remarks
-    return state, any(remark.startswith(store.UNPROBED) for remark in remarks)
+    return state, any(remark.startswith(sound.UNPROBED) for remark in remarks)
 
 
 def test_a_run_is_done_for_the_study_that_has_rows_of_all_its_probes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from levelfield.files import disk_errors, locked, read_json, to_line, write_json
+from levelfield.files import disk_errors, locked, read_json, remedy, to_line, write_json
 from levelfield.runs import sound, store
 from levelfield.runs.names import arm_of
 from levelfield.runs.results import LogRecord
@@ -102,7 +102,8 @@ class Replayer:
     def catch_up(self, where: Path) -> int:
         """Tells what is new of a run, and returns how many records that was. Raises what the tracker raises.
 
-        Raises UserError where a file of the run is damaged.
+        Raises UserError where a file of the run is damaged; and where the log of a complete one is missing, after what
+        it came to was told.
         """
         path = self.folder / f"{where.name}.json"
         with disk_errors(self.folder):
@@ -111,9 +112,10 @@ class Replayer:
             complete = store.complete(where)  # asked first: what is complete now has its whole log
             records = _records(where)
             state = self.unsafe.get(path) or _read(path)
+            lost = complete and not (where / store.LOG).exists() and _facts(where).get("ledger/steps", 0) > 0
             if len(records) < state.records and not complete:
                 return 0
-            if _digest(records[: state.records]) != state.sha256:
+            if not lost and _digest(records[: state.records]) != state.sha256:
                 state = State(attempt=state.attempt + 1)
             new = list(_entries(records, state.records))
             run = _tracked(where, state.attempt)
@@ -122,6 +124,8 @@ class Replayer:
                 self._keep(path, state, safe=self.sink.log(run, new))
             if complete:
                 self._conclude(path, state, run, _facts(where))
+        if lost:
+            raise UserError(f"{where / store.LOG} is missing, and so is the training curve: {remedy(where)}.")
         return len(new)
 
     def _conclude(self, path: Path, state: State, run: Tracked, facts: Mapping[str, float]) -> None:

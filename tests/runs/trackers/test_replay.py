@@ -179,6 +179,21 @@ def test_a_damaged_log_is_one_sentence_and_the_other_runs_are_told(
     assert list(telling.failures) == ["a"] and "is damaged" in telling.failures["a"] and ear.numbers("b") == [1, 2, 3]
 
 
+def test_a_log_that_is_gone_is_told_and_leaves_the_tracker_what_it_has(
+    where: Path, ear: Ear, replayer: Replayer
+) -> None:
+    write_log(where, records(3))
+    replayer.catch_up(where)
+    complete(where)
+    ledger = where / "ledger.json"
+    ledger.write_text(json.dumps(json.loads(ledger.read_text()) | {"steps": 3}))
+    (where / "log.jsonl").unlink()
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"log.jsonl is missing, and so is the training curve: remove .* run again"):
+            replayer.catch_up(where)
+    assert ear.numbers() == [1, 2, 3] and [run for run, _ in ear.facts] == [RUN]
+
+
 def test_a_tracker_that_is_away_is_left_alone_until_the_next_time(
     tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
