@@ -2,6 +2,7 @@
 
 levelfield status demo                  from any machine that sees the folder of runs, while others execute them
 levelfield status demo --json           the same for other programs
+levelfield status demo --exit-code      ends with code 1 where runs have failed, for scripts
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 from levelfield.cli.arguments import NUMERICS, Folder, NumericsOptions, StudyName, Switch, Trials
-from levelfield.cli.streams import say
+from levelfield.cli.streams import ended, say
 from levelfield.spec import Effort
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def status(
     json: Switch = False,
     trials: Trials = 0,
     numerics: Annotated[NumericsOptions, arg(name="")] = NUMERICS,
+    exit_code: Switch = False,
 ) -> None:
     """Show which runs of a study are done, who works on which, which wait and which failed; this changes nothing.
 
@@ -39,23 +41,26 @@ def status(
         runs_dir: folder of run directories
         json: print JSON, with every run
         trials: as it is run with
+        exit_code: end with code 1 where runs or trials have failed; otherwise the code is 0 whatever they have done
     """
-    from levelfield.engine.find import Source
+    from levelfield.engine.find import Source, require_workable
     from levelfield.engine.status import study_status, to_json
     from levelfield.runs.store import TRIALS, index_file
 
     source = Source.of(study, trials, numerics.numerics())
     declared = source.load()
+    require_workable(declared, effort, runs_dir)
     tuning = index_file(runs_dir / TRIALS, declared.name, effort).exists()
     started = index_file(runs_dir, declared.name, effort).exists() or not tuning
     tried = study_status(runs_dir / TRIALS, declared.name, effort, str(source)) if tuning else None
     runs = study_status(runs_dir, declared.name, effort, str(source)) if started else None
+    both = ((tried, runs_dir / TRIALS, "trials"), (runs, runs_dir, "runs"))
     if json:
         say(to_json(runs, tried))
-        return
-    for found, folder, what in ((tried, runs_dir / TRIALS, "trials"), (runs, runs_dir, "runs")):
+    for found, folder, what in both if not json else ():
         if found:
             say("\n".join(_lines(source.title(declared), found, folder, what)))
+    ended(not (exit_code and any(found.counts["failed"] for found, *_ in both if found)))
 
 
 def _lines(title: str, found: StudyStatus, folder: Path, what: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from levelfield.cli.streams import Say
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
-from levelfield.engine.find import AUDIT, Source, references
+from levelfield.engine.find import AUDIT, Source, references, require_workable
 from levelfield.engine.jobs import by_reason
 from levelfield.engine.placement import Placement
 from levelfield.engine.status import no_room, untold
@@ -170,11 +170,13 @@ def write_report(source: Source, study: Study, place: ReportPlace, say: Say, *, 
         results = store.read(runs_dir, study.name, effort, str(source), runs=described)
         study = replace(study, runs=lambda effort: tuple(asked))
     elif source.mixer:
+        require_workable(study, effort, runs_dir)
         known = store.started(runs_dir, study.name, effort, str(source))
         last = of_last(known)
         results = store.without_unbegun(store.read(runs_dir, study.name, effort, runs=last.runs), runs_dir)
         results = replace(results, remarks=[*results.remarks, *_other_contents(known, last)])
     else:
+        require_workable(study, effort, runs_dir)
         results = store.read(runs_dir, study.name, effort, str(source))
     study = study if asked else source.recorded(study, results.specs)
     unlike = tuple(arm_remarks.sentences(study.runs(effort))) if source.mixer else ()

@@ -32,7 +32,7 @@ from levelfield.longcontext.survey import Survey
 from levelfield.presets import by_name
 from levelfield.presets.options import USUAL, Options
 from levelfield.report.arms import Arm
-from levelfield.runs.store import SPEC, missing, read_index
+from levelfield.runs.store import SPEC, TRIALS, index_file, missing, read_index
 from levelfield.spec import (
     EFFORTS,
     Effort,
@@ -278,6 +278,16 @@ def choose(study: Study, effort: Effort, pattern: str = "") -> list[Run]:
     if not chosen:
         raise UserError(f"{study.name} has no runs at effort {effort}: choose another --effort.")
     return chosen
+
+
+def require_workable(study: Study, effort: Effort, out: Path) -> None:
+    """Raises UserError where nothing of a study was started in a folder and its runs cannot work as they are asked for,
+    so that no command is named to start them which would be refused."""
+    from levelfield.run import check  # which imports torch
+
+    if not any(index_file(each, study.name, effort).exists() for each in (out, out / TRIALS)):
+        for run in choose(study, effort):
+            check(run)
 
 
 def find_run(run_id: str, out: str | PathLike[str], study: Any = "") -> Run:

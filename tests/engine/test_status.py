@@ -74,6 +74,27 @@ def test_every_run_is_in_one_state_and_its_owner_is_named(
     assert facts["runs"][where[4].name] == {"state": "waiting"}
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_failures_are_in_the_exit_code_only_where_that_is_asked_for(
+    where: list[Path], tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["status", str(tmp_path / "toys.py"), "--effort", "smoke", "--runs-dir", str(tmp_path / "runs"), *more]
+    main(words)
+    shown = capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--exit-code"])
+    assert stop.value.code == 1 and capsys.readouterr().out == shown
+    (where[3] / store.ERROR).unlink()
+    main([*words, "--exit-code"])
+    store.write_index(
+        tmp_path / "runs" / store.TRIALS, store.read_index(store.index_file(tmp_path / "runs", "toys", "smoke"))
+    )
+    (tmp_path / "runs" / store.TRIALS / where[1].name).mkdir()
+    (tmp_path / "runs" / store.TRIALS / where[1].name / store.ERROR).write_text("ValueError: no such luck\n")
+    with pytest.raises(SystemExit):
+        main([*words, "--exit-code"])
+
+
 @pytest.mark.parametrize("name", [store.LEDGER, store.ROWS, store.DONE])
 def test_a_run_that_is_done_and_cannot_be_read_has_failed(where: list[Path], name: str, tmp_path: Path) -> None:
     (where[0] / name).write_text("{")
@@ -125,6 +146,23 @@ def test_a_study_that_was_not_started_names_the_command(
         main(["status", str(tmp_path / "toys.py"), "--effort", "hours", "--runs-dir", str(tmp_path / "runs")])
     assert stop.value.code == 2
     assert "start with `levelfield run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--shard"], "here is one: raise nproc, or leave shard out."),
+        (["--accumulate", "7"], "has no 7 equal parts: let accumulate divide it."),
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_no_command_is_named_that_would_be_refused(
+    where: list[Path], tmp_path: Path, command: str, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, str(tmp_path / "toys.py"), "--effort", "smoke", "--runs-dir", str(tmp_path / "runs"), *flags])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and said in error and "levelfield run" not in error
 
 
 def test_a_folder_in_place_of_a_reason_or_a_claim_is_a_failure_in_one_sentence(tmp_path: Path) -> None:
