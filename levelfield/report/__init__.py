@@ -28,7 +28,7 @@ from levelfield.report import (
 )
 from levelfield.report.against_printed import Counterpart, PrintedSources, all_counterparts
 from levelfield.report.arms import Arm
-from levelfield.report.cells import Cells, is_baseline, tables_of
+from levelfield.report.cells import Cells, is_baseline, tables_of, with_variants
 from levelfield.report.page import FigureSection, PageData, page, paragraphs
 from levelfield.report.page import remarks as page_remarks
 from levelfield.report.plots import Figure
@@ -222,7 +222,7 @@ def _texts(
     texts = {
         "summary.csv": tables.to_csv(records),
         "summary.md": "\n".join(blocks),
-        "rows.csv": tables.to_csv(results.rows),
+        "rows.csv": tables.to_csv(with_variants(results)),
     }
     texts |= {hits.FILE: hits.to_csv(results.hits)} if results.hits else {}
     return texts | ({"trials.csv": tables.to_csv(results.trials)} if results.trials else {})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -194,7 +194,13 @@ def arms_of(results: Results) -> dict[str, Arm]:
     for arm, runs in groups.items():
         for run, variant in _variants({r: results.specs[r] for r in runs if r in results.specs}).items():
             named[run] = Arm(arm.task, arm.model, arm.protocol, variant)
-    return named
+    return named | {run: replace(named[run], variant=told) for run, told in results.variants.items() if run in named}
+
+
+def with_variants(results: Results) -> list[Mapping[str, Any]]:
+    """Returns the rows, those of arms that share all names with what tells the arm apart as `variant`."""
+    told = {run: {"variant": arm.variant} for run, arm in arms_of(results).items() if arm.variant}
+    return [{**row, **told.get(row.get("run", ""), {})} for row in results.rows]
 
 
 def _variants(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -78,11 +78,22 @@ def _check_whole(folder: Path, results: Results) -> None:
         )
 
 
-def told_apart(folder: Path, rows: Sequence[Row], specs: Mapping[str, Mapping[str, Any]]) -> Results:
-    """Returns rows of a folder with what their arms cost. specs: the settings of their runs, as far as they are known,
-    which tell apart arms that share all names. Raises UserError where an arm has no line in the summary."""
-    labels = {run: arm.model_label for run, arm in arms_of(Results(rows, {}, specs=specs)).items()}
-    return Results(rows, ledgers(folder, rows, labels), specs=specs)
+def told_apart(
+    folder: Path, rows: Sequence[Row], specs: Mapping[str, Mapping[str, Any]], said: Mapping[str, str] | None = None
+) -> Results:
+    """Returns rows of a folder with what their arms cost. Raises UserError where an arm has no line in the summary.
+
+    specs: the settings of their runs, as far as they are known, which tell apart arms that share all names. said: what
+    does so instead, as of `variants`.
+    """
+    results = Results(rows, {}, specs=specs, variants=said or {})
+    labels = {run: arm.model_label for run, arm in arms_of(results).items()}
+    return replace(results, ledgers=ledgers(folder, rows, labels))
+
+
+def variants(folder: Path) -> dict[str, str]:
+    """Returns run id -> what tells its arm apart from others that share all names, where the file of rows says so."""
+    return {str(row.get("run")): str(row["variant"]) for row in records(folder / ROWS) if "variant" in row}
 
 
 def read_rows(folder: Path, needed: Sequence[str] = ()) -> list[Row]:

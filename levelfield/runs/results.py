@@ -239,6 +239,8 @@ class Results:
     unbegun: arms, as task-model-protocol, that other commands asked for and nobody has begun; they are not in `specs`.
     remarks: sentences about what is lacking of runs that have finished.
     hits: run id -> which test examples it has right, where each is right or wrong.
+    variants: run id -> what tells its arm apart from others that share all names, where a report said so and `specs`
+    need not be asked.
     """
 
     rows: Sequence[Row] = ()
@@ -250,6 +252,7 @@ class Results:
     unbegun: Sequence[str] = ()
     remarks: Sequence[str] = ()
     hits: Mapping[str, Hits] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def compared(self) -> list[Row]:

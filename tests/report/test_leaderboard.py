@@ -19,13 +19,15 @@ import read_page
 from browser import program
 from repository import ROOT
 
+from levelfield import report
 from levelfield.cli.app import main
 from levelfield.cli.dispatch import current
-from levelfield.report import leaderboard, tables
+from levelfield.engine.find import Source
+from levelfield.report import committed, leaderboard, tables
 from levelfield.report.cells import gather
 from levelfield.report.leaderboard.reading import find, read
 from levelfield.runs.results import Results
-from levelfield.spec import Study, UserError
+from levelfield.spec import ReportView, Row, Study, UserError, describe
 
 ARM = ("task", "model", "protocol")
 Key = tuple[str, str, str, str, str]  # study, effort, task, model, protocol
@@ -222,6 +224,28 @@ def test_variants_of_a_listed_study_are_told_apart_by_their_runs(
     folder = ROOT / "results" / "reach-minutes"
     main(["leaderboard", str(folder)])
     assert "Left out" not in capsys.readouterr().out
+
+
+def test_variants_of_a_study_of_ones_own_are_told_apart_by_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No study of that name can be looked up, as of `levelfield reach mine.py:Mine`."""
+    kept, study = ROOT / "results" / "reach-minutes", Source("reach").load()
+    results = committed.read(kept, study, "minutes")
+    mine = replace(results, rows=[row | Row(study="reach-mine-0a1b2c") for row in results.rows])
+    to = tmp_path / "reach-mine-0a1b2c-minutes"
+    report.build(replace(study, name="reach-mine-0a1b2c", views=(ReportView("compare", "All"),)), "minutes", mine, to)
+    main(["leaderboard", str(to), "--out", str(tmp_path / "board.html")])
+    assert "Left out" not in capsys.readouterr().out
+    found, same = read(to), read(kept, lambda *_: {run.id: describe(run) for run in study.runs("minutes")})
+    cells, expected = ({str(each.cell.arm): each.cell.summary for each in board.standings} for board in (found, same))
+    assert cells == expected and "attention (range=16) · scratch" in cells
+    main(["results", "SELECT count(*) FROM scores", "--runs-dir", str(to)])
+    assert "Left out" not in capsys.readouterr().err
+    without = [{key: value for key, value in line.items() if key != "variant"} for line in lines(to / "rows.csv")]
+    (to / "rows.csv").write_text(tables.to_csv(without))
+    with pytest.raises(UserError, match=r"to write it again, give the command that wrote it, .*`levelfield reach`"):
+        find([to])
 
 
 def broken(folder: Path, name: str, change: Callable[[str], str]) -> Path:

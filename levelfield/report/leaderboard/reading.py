@@ -23,6 +23,7 @@ from levelfield.runs.results import Results
 from levelfield.spec import Row, UserError
 
 REMEDY = "write its report again with `levelfield report`"
+WRITER = "the command that wrote it, such as `levelfield report` or `levelfield reach`"
 Specs = Callable[[str, str], Mapping[str, Mapping[str, Any]]]  # study, effort -> run id -> `spec.describe(run)`
 
 
@@ -110,8 +111,8 @@ def unsuited(folder: Path, specs: Specs = nothing_known) -> str:
         _results(folder, rows, specs)
     except UserError:
         return (
-            f"{folder} tells variants of {model} apart in {committed.SUMMARY} and not in {committed.ROWS}, and no "
-            "study here has its runs, so no cell can be led back to its rows."
+            f"{folder} tells variants of {model} apart in {committed.SUMMARY} and not in {committed.ROWS}, as earlier "
+            f"versions did, and no study here has its runs: to write it again, give {WRITER}."
         )
     return ""
 
@@ -127,12 +128,15 @@ def _varied(folder: Path, rows: Sequence[Row]) -> str:
 
 
 def _results(folder: Path, rows: Sequence[Row], specs: Specs) -> Results:
-    """Returns the rows with their arms' lines; variants are told apart by the settings of the runs of these ids.
+    """Returns the rows with their arms' lines; variants are told apart as the rows say, or by the settings of the runs
+    of these ids.
 
     Raises UserError where an arm of the rows has no line.
     """
     if not _varied(folder, rows):
         return Results(rows, committed.ledgers(folder, rows))
+    if said := committed.variants(folder):
+        return committed.told_apart(folder, rows, {}, said)
     studies = {(row.get("study", ""), row.get("effort", "")) for row in rows if _is_score(row)}
     planned = {run: spec for study in studies for run, spec in specs(*study).items()}
     return committed.told_apart(folder, rows, planned)
