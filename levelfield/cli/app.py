@@ -50,7 +50,7 @@ from levelfield.cli.looking_commands import check, cite, doctor, leaderboard, li
 from levelfield.cli.model_commands import export_ruler, export_run, import_, report_ruler, ruler
 from levelfield.cli.own_options import NO_FILE, Own
 from levelfield.cli.status_command import status
-from levelfield.cli.streams import ended, guarded, say
+from levelfield.cli.streams import ended, guarded, patiently, say
 from levelfield.cli.task_commands import croissant, prepare, verify
 from levelfield.files import made
 from levelfield.spec import Effort, UserError
@@ -126,16 +126,19 @@ def _show_plan(
     from levelfield.runs import store
 
     runs_dir, data = folders
-    planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
-    runs = choose(planned, effort, "" if loaded.search_at(effort) else pattern)
+    title = source.title(loaded)
+    with patiently(f"Checking the models of {title}"):
+        planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
+        runs = choose(planned, effort, "" if loaded.search_at(effort) else pattern)
     if json:
         say(planning.to_json(loaded.name, effort, {r: store.complete(store.directory(runs_dir, r)) for r in runs}))
         return
     done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
-    for line in planning.lines(runs, done, f"{source.title(loaded)} at effort {effort}", data):
-        say(line)
-    for line in (*forecast.lines(runs, data), *(arm_remarks.sentences(runs) if source.mixer else ()), *tuned):
-        say(line)
+    with patiently(f"Counting what the runs of {title} cost"):
+        for line in planning.lines(runs, done, f"{title} at effort {effort}", data):
+            say(line)
+        for line in (*forecast.lines(runs, data), *(arm_remarks.sentences(runs) if source.mixer else ()), *tuned):
+            say(line)
 
 
 def run(
@@ -216,7 +219,8 @@ def compare(
     source = Source("compare", mixer, own.added(options.options()), trials, numerics.numerics())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
-    study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
+    with patiently(f"Checking the models of {mixer}"):
+        study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     if dry_run:
         _show_plan(source, study, effort, "", (execution.runs_dir, execution.data))
         return

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,7 @@ from levelfield.spec.memory import is_shortage, reason
 
 OUT = "standard output"
 FEWER = "take fewer or shorter sequences, or a smaller model"
+SOON_S, EVERY_S = 5.0, 10.0  # after which it is said what takes long, for the first time and then again
 Say = Callable[[str], None]
 
 
@@ -34,6 +37,27 @@ def say_all(lines: Iterable[str], say: Say) -> None:
     """Says one line after another."""
     for line in lines:
         say(line)
+
+
+@contextmanager
+def patiently(doing: str) -> Iterator[None]:
+    """Says on standard error, while the block takes long, what it is doing and for how long it has.
+
+    doing: as in "Checking mine.py:Mine".
+    """
+    began, over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        pause = SOON_S
+        while not over.wait(pause):
+            print(f"{doing}: {time.monotonic() - began:.0f} s so far.", file=sys.stderr, flush=True)
+            pause = EVERY_S
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def several(number: int, thing: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from levelfield.cli import run_screen, track_command
-from levelfield.cli.streams import Say
+from levelfield.cli.streams import Say, patiently
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning
 from levelfield.engine.driver import Driver, Outcome
@@ -124,7 +124,8 @@ def execute_and_report(
     from levelfield.run import pick_device
 
     pick_device(job.device)  # whatever is wrong is said before a folder is made
-    study.runs(job.effort)
+    with patiently(f"Checking the models of {job.source.title(study)}"):
+        study.runs(job.effort)
     made(report_dir, "--report-dir")
     complete = execute(job, study, placement, say, track=track)
     asked = job.selected(study)[1] if job.source.mixer else ()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from levelfield.cli import streams
 from levelfield.cli.app import main
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -129,3 +130,27 @@ def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared
         main(["report", *own("c.csv", "four")])
     assert stop.value.code == 2
     assert "No runs of mine.py:Mine with these flags at effort smoke in runs: give those" in capsys.readouterr().err
+
+
+SLOW = (
+    MIXER.replace("\nclass", "import time\n\nclass")
+    + """
+    def forward(self, x):
+        time.sleep(0.003)
+        return super().forward(x)
+"""
+)
+
+
+@pytest.mark.parametrize("command", [["compare", "--dry-run"], ["plan"]])
+def test_a_plan_that_takes_long_says_on_standard_error_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *flags = command
+    Path("mine.py").write_text(f"# {name}\n{SLOW}")  # what was checked once in a process is not checked again
+    monkeypatch.setattr(streams, "SOON_S", 0.05)
+    main([name, "mine.py:Mine", *flags, "--effort", "smoke", "--tasks", "recall", "--baselines", "conv"])
+    shown = capsys.readouterr()
+    assert "Checking the models of mine.py:Mine: 0 s so far.\n" in shown.err and "so far" not in shown.out
+    assert "Counting what the runs of mine.py:Mine cost: 0 s so far.\n" in shown.err
