@@ -25,6 +25,8 @@ def write(folders: Sequence[Path], out: Path, say: Say) -> None:
     """
     if out.is_dir():
         raise UserError(f"{out} is a folder: give --out the name of a page, such as {out / 'leaderboard.html'}.")
+    if out.exists() and out.suffix not in (".html", ".htm"):
+        raise UserError(f"{out} is there and is no page: give --out another name, such as {out.with_suffix('.html')}.")
     path, left_out = leaderboard.build(folders or (_results(say),), out, specs=_specs)
     for sentence in left_out:
         say(f"Left out: {sentence}")

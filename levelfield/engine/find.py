@@ -54,6 +54,10 @@ PACKAGE = Path(__file__).parents[1]
 LISTED = "levelfield list studies"
 AUDIT = "audit"  # the study whose runs say how local a dataset is
 REACH = "reach"  # the study whose ranges one mixer can be trained at, beside a few others
+OF_A_MIXER = {
+    "compare": ("the comparison of a mixer", "give the name of that mixer instead, as in {}"),
+    REACH: ("the ranges that a mixer learns", "`levelfield reach {}` goes on with its runs and writes its report"),
+}
 
 
 def listing(folder: str) -> list[str]:
@@ -339,11 +343,9 @@ def _module(name: str) -> ModuleType:
         named.require_colon(name)
     if name in added or "." in name:
         return values.module(added[name].where.partition(":")[0] if name in added else name)
-    if kept := re.fullmatch(r"(?:compare|reach)-(.+)-[0-9a-f]{6}", name):
-        raise UserError(
-            f"{name} is what files call the comparison of a mixer, {kept[1]}: give the name of that mixer instead, as "
-            f"in mine.py:{kept[1].title()}."
-        )
+    if kept := re.fullmatch(r"(compare|reach)-(.+?)(?:-[0-9a-f]{6}){1,2}", name):
+        what, instead = OF_A_MIXER[kept[1]]
+        raise UserError(f"{name} is what files call {what}, {kept[2]}: {instead.format(f'mine.py:{kept[2].title()}')}.")
     if alike := [study for study in listing("studies") if name and study.startswith(name)]:
         raise UserError(f"There is no study '{name}': choose one of {', '.join(alike)}.")
     file = f" (the file {name}.py is here: give it with its .py)" if Path(f"{name}.py").is_file() else ""

@@ -102,15 +102,15 @@ def run_status(where: Path, now: float, phases: int, wanted: Sequence[str] | Non
     """Returns where one run is, whose protocol has so many phases. now: the time in seconds as the file system has it.
 
     wanted: the probes that it is measured by, as of `store.measured`. A run that is done, of which some file cannot be
-    read, has failed. One that has no rows yet of a probe of its study is not done.
+    read, has failed, and so has one whose folder may not be looked into. One that has no rows yet of a probe of its
+    study is not done.
     """
-    if store.complete(where):
-        try:
-            found = store.measured(where, phases, wanted)
-        except UserError as error:
-            return RunStatus("failed", why=str(error))
-        if not found.unprobed:
-            return RunStatus("done", diverged=any(row.get("status") == "diverged" for row in found.rows))
+    try:
+        found = store.measured(where, phases, wanted) if store.complete(where) else None
+    except UserError as error:
+        return RunStatus("failed", why=str(error))
+    if found and not found.unprobed:
+        return RunStatus("done", diverged=any(row.get("status") == "diverged" for row in found.rows))
     disk = Folder(where)
     number = disk.last()
     count, entry = disk.claims(number), disk.read(number) if number else None

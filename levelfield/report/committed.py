@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from levelfield.files import unreadable
 from levelfield.report.cells import NONE, arms_of, is_baseline, is_score
 from levelfield.runs import hits
 from levelfield.runs.results import Results
@@ -126,7 +127,9 @@ def _lines(path: Path, needed: Sequence[str] = ()) -> Iterator[tuple[int, dict[s
         reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         header = reader.fieldnames or ()
         lines = [(reader.line_num, line) for line in reader]
-    except (OSError, ValueError, csv.Error) as error:
+    except OSError as error:
+        raise unreadable(path, error, AGAIN) from error
+    except (ValueError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error}): {AGAIN}.") from error
     if header and (lacking := [name for name in needed if name not in header]):
         raise UserError(f"{path} does not begin with a line that names its columns, {lacking[0]} among them: {AGAIN}.")

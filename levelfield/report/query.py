@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_type_hints
 
 from levelfield import published
-from levelfield.files import read_text
+from levelfield.files import read_text, unreadable
 from levelfield.runs import store
 from levelfield.spec import Row, UserError, impossible
 from levelfield.spec.shapes import fault
@@ -81,10 +81,19 @@ def collect(out: Path) -> Measured:
 def find_files(out: Path) -> list[Path]:
     """Files of rows below a folder: of runs (.jsonl), but not of trials in it, and of committed results (rows.csv).
 
-    Hidden folders are passed over: they hold what is not a run's yet, such as the rows that its owner has staged.
+    Hidden folders are passed over: they hold what is not a run's yet, such as the rows that its owner has staged. A
+    folder that may not be looked into counts as a run's, so that whoever reads it is told. Raises UserError where `out`
+    may not.
     """
     found: dict[str, list[tuple[str, ...]]] = {"rows.jsonl": [], "probe-*.jsonl": [], "rows.csv": []}
-    for folder, inner, names in os.walk(out):  # once for all three, as there may be a hundred thousand folders
+
+    def refused(error: OSError) -> None:
+        inside = Path(error.filename).relative_to(out).parts
+        if not inside and out.exists():
+            raise unreadable(out, error, "choose another folder")
+        found["rows.jsonl"] += [(*inside, "rows.jsonl")] if inside else []
+
+    for folder, inner, names in os.walk(out, onerror=refused):  # once, as there may be a hundred thousand folders
         inner[:] = [name for name in inner if not name.startswith(".")]
         inside = Path(folder).relative_to(out).parts
         for pattern, files in found.items():

@@ -58,7 +58,7 @@ def card(where: Path, folder: str = "FOLDER", beside: Beside = NOTHING) -> str:
         *_table(("what it cost", ""), [(key, _number(ledger[key])) for key in COSTS if ledger.get(key) is not None]),
         "",
         "`spec.json` says what was trained, field by field; its id hashes all of it. `rows.jsonl` has every number,",
-        "`ledger.json` the whole cost, `log.jsonl` the curve of training, `scores.npy` the score of each test example.",
+        f"{', '.join(f'`{name}` {what}' for name, what in HELD.items() if (where / name).exists())}.",
         "",
         "    levelfield import FOLDER                   # into runs/; says which report shows it",
         "",
@@ -106,6 +106,11 @@ def _head(name: str, spec: Any, rows: list[Row], licence: str) -> Iterator[str]:
     yield "---"
 
 
+HELD = {  # files of a run -> what is in them
+    store.LEDGER: "the whole cost",
+    store.LOG: "the curve of training",
+    store.SCORES: "the score of each test example",
+}
 COSTS = ("parameters", "steps", "examples", "tokens", "flops", "wall_s", "tuning_trials", "device", "numerics", "torch")
 
 

@@ -82,7 +82,12 @@ def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.Capt
         with pytest.raises(SystemExit) as stop:
             main([command, "compare-mine-316bb6"])
         assert stop.value.code == 2
-        assert "give the name of that mixer instead, as in mine.py:Mine" in capsys.readouterr().err
+        assert "mine: give the name of that mixer instead, as in mine.py:Mine.\n" in capsys.readouterr().err
+        for name in ("reach-mine-316bb6", "reach-mine-316bb6-4486f7"):
+            with pytest.raises(SystemExit):
+                main([command, name])
+            said = "mine: `levelfield reach mine.py:Mine` goes on with its runs and writes its report.\n"
+            assert said in capsys.readouterr().err
 
 
 def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared_with(

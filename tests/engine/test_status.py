@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -101,6 +102,22 @@ def test_a_run_that_is_done_and_cannot_be_read_has_failed(where: list[Path], nam
     found = study_status(tmp_path / "runs", "toys", "smoke").runs[where[0].name]
     assert found.state == "failed" and f"{name} is damaged" in found.why
     assert f"remove {where[0]} and run again" in found.why
+
+
+def test_a_folder_that_may_not_be_looked_into_is_a_failure_of_its_run_alone(
+    where: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.exists
+
+    def refuse(self: Path, **options: bool) -> bool:
+        if self.parent == where[4]:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    found = study_status(tmp_path / "runs", "toys", "smoke").runs
+    assert [found[folder.name].state for folder in where] == ["done", "waiting", "waiting", "failed", "failed"]
+    assert found[where[4].name].why.startswith(f"{where[4]} may not be read (Permission denied): ")
 
 
 def test_a_run_that_was_given_back_waits_and_counts_its_claims(where: list[Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import re
 import statistics
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import fixtures_rows as fixtures
@@ -294,6 +296,35 @@ def test_a_folder_that_is_none_is_one_sentence(case: str, tmp_path: Path, capsys
     said = capsys.readouterr().err.strip()
     assert stop.value.code == 2 and re.search(sentence, said) and said.count("\n") == 0
     assert not (tmp_path / "page.html").exists()
+
+
+def test_no_other_file_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixer, page = tmp_path / "mine.py", tmp_path / "mine.html"
+    mixer.write_text("class Mine: ...\n")
+    words = ["leaderboard", str(folder_of(fixtures.gap, tmp_path / "gap")), "--out"]
+    with pytest.raises(SystemExit) as stop:
+        main([*words, str(mixer)])
+    said = f"levelfield: {mixer} is there and is no page: give --out another name, such as {page}.\n"
+    assert stop.value.code == 2 and capsys.readouterr().err == said and mixer.read_text() == "class Mine: ...\n"
+    for out in (page, page, tmp_path / "board"):
+        main([*words, str(out)])
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "summary.csv"])
+def test_a_file_that_may_not_be_read_is_not_to_be_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, real = folder_of(fixtures.gap, tmp_path / "gap") / name, Path.read_text
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> str:
+        if self == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UserError) as caught:
+        read(tmp_path / "gap")
+    assert str(caught.value) == f"{path} may not be read (Permission denied): give yourself the right to read it."
 
 
 def test_without_a_folder_the_results_here_are_taken(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import shlex
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fixtures_rows as fixtures
 import pytest
@@ -145,6 +148,24 @@ def test_files_of_rows_are_found_in_the_order_of_their_paths_and_none_of_trials(
     assert find_files(tmp_path / "absent") == []
     with pytest.raises(UserError, match=r"There is no folder .*absent"):
         answer("SELECT 1", tmp_path / "absent")
+
+
+def test_folders_that_may_not_be_looked_into_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    real = os.scandir
+
+    def refused_at(refused: Path) -> list[str]:
+        def refuse(folder: Any) -> Any:
+            if Path(folder) == refused:
+                raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+            return real(folder)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        return [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path)]
+
+    assert refused_at(tmp_path / "run") == ["run/rows.jsonl"], "which whoever reads it is told about"
+    with pytest.raises(UserError, match=r"may not be read \(Permission denied\): give yourself the right to read it\."):
+        refused_at(tmp_path)
 
 
 def test_committed_results_of_the_repository_can_be_read() -> None:

@@ -26,7 +26,7 @@ from levelfield.engine.training import Job, attempt
 from levelfield.files import read_json, write_json
 from levelfield.presets import by_name, efforts
 from levelfield.run import execute
-from levelfield.runs import claims, load_weights, share, store
+from levelfield.runs import claims, load_weights, share, share_card, store
 from levelfield.spec import Run, UserError, describe
 from levelfield.spec.contents import checksum
 from levelfield.spec.row_schema import row_schema
@@ -128,6 +128,15 @@ def test_the_loader_reads_what_safetensors_writes(tmp_path: Path, monkeypatch: p
     found = load_weights.weights()
     assert found.keys() == given.keys()
     assert all(torch.equal(found[k], v) and found[k].dtype == v.dtype for k, v in given.items())
+
+
+def test_the_card_names_no_file_that_is_not_there(run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / run.name))
+    assert "`ledger.json` the whole cost, `log.jsonl` the curve of training, `scores.npy` the" in share_card.card(
+        copy, "x"
+    )
+    (copy / store.LOG).unlink()
+    assert "`ledger.json` the whole cost, `scores.npy` the score of each test example." in share_card.card(copy, "x")
 
 
 def test_the_card_says_scores_cost_and_how_to_read_it_back(run: Path, packed: Path) -> None:
