@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -226,20 +226,21 @@ def test_padding_can_be_left_out_for_tasks_of_one_length() -> None:
         check(Broken(ignores), 16, causal=False)
 
 
+@dataclass(frozen=True)
+class Declares(Broken):
+    bound: int | None = None
+    field: int | None = None
+
+    @property
+    def max_length(self) -> int | None:
+        return self.bound
+
+    @property
+    def receptive_field(self) -> int | None:
+        return self.field
+
+
 def test_declared_lengths_must_be_true() -> None:
-    @dataclass(frozen=True)
-    class Declares(Broken):
-        bound: int | None = None
-        field: int | None = None
-
-        @property
-        def max_length(self) -> int | None:
-            return self.bound
-
-        @property
-        def receptive_field(self) -> int | None:
-            return self.field
-
     def neighbours(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
         x = nn.functional.pad(_zeroed(x, mask), (0, 0, 1, 1))
         return (x[:, 2:] + x[:, 1:-1] + x[:, :-2]) @ layer.weight
@@ -255,6 +256,44 @@ def test_declared_lengths_must_be_true() -> None:
 
     with pytest.raises(UserError, match="receptive field of 5 steps but sees 5 away"):
         check(Declares(before, field=5), 16, causal=True, padding=False)
+
+
+def test_a_declared_field_holds_far_away_to_either_side_and_where_no_gradient_shows_it() -> None:
+    def far(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        """A dilation that was forgotten: none of these steps is among the 7 around a field of 3."""
+        return _summed(x, (-8, 0, 8)) @ layer.weight
+
+    def later(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        return _summed(x, (0, 50)) @ layer.weight
+
+    def largest(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The step with the largest first number so far, which no gradient shows to be chosen."""
+        at = x[..., :1].cummax(1).indices.expand_as(x)
+        return (x + x.detach().gather(1, at)) @ layer.weight
+
+    def five(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+        return _summed(x, range(-2, 3)) @ layer.weight
+
+    outside = (
+        "declares a receptive field of 3 steps, but its output at step .* depends on others than those: declare as"
+    )
+    with pytest.raises(UserError, match=outside):
+        check(Declares(far, field=3), 16, causal=False, padding=False)
+    check(Declares(far, field=17), 16, causal=False, padding=False)
+    check(Declares(later, field=3), 16, causal=True, padding=False)  # on 33 steps nothing is so far away
+    with pytest.raises(UserError, match=outside):
+        check(Declares(later, field=3), 16, causal=True, padding=False, lengths=[70])
+    with pytest.raises(UserError, match=outside):
+        check(Declares(largest, field=3), 16, causal=True, padding=False)
+    with pytest.raises(UserError, match="a receptive field of 4 steps but sees 5: declare as many as it sees, or None"):
+        check(Declares(five, field=4), 16, causal=False, padding=False)
+    check(Declares(five, field=5), 16, causal=False, padding=False)
+
+
+def _summed(x: Tensor, steps: Iterable[int]) -> Tensor:
+    """The sum of x, (B, T, D), and of x so many steps before each step, or after it; zero where there is none."""
+    padded = nn.functional.pad(x, (0, 0, 50, 50))
+    return torch.stack([padded[:, 50 - by : 50 - by + x.shape[1]] for by in steps]).sum(0)
 
 
 def test_a_bounded_layer_in_blocks_says_that_steps_are_not_alike() -> None:

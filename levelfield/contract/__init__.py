@@ -20,7 +20,7 @@ from functools import partial
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.contract import built, rules, seeds, training
+from levelfield.contract import built, fields, rules, seeds, training
 from levelfield.spec import MixerConfig, UserError
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
@@ -49,7 +49,7 @@ def check(
     outputs must be finite and a pass of training must run; in the middle of the longest a causal layer must not see the
     future, and no rule asks for more steps than that. Parameters that never get a gradient raise a warning only;
     `cautions` tells what no rule forbids. A check takes well under a second on a CPU, plus three passes at each length
-    and six at the longest; `device` is for modules that run nowhere else.
+    and six at the longest, eight more for a declared field; `device` is for modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -276,27 +276,11 @@ class Examination:
                 raise UserError(f"{name} declares max_length {bound} but takes {bound + 1} steps: raise UserError.")
         if field is None:
             return
-        x = self._normal(1, 2 * field + 1, generator).requires_grad_()
-        layer(x, None)[0, field].square().sum().backward()
-        assert x.grad is not None
-        seen = x.grad[0].abs().amax(-1).nonzero().flatten()  # nothing, where a last map starts at zero
-        away = int((seen - field).abs().max()) if len(seen) else 0
-        if away > (field - 1 if self.causal else field // 2):
-            raise UserError(f"{name} declares a receptive field of {field} steps but sees {away} away.")
-        if self.config.equivariant and (bound is None or bound > 3 * field):
-            self._same_at_every_step(layer, field, generator)
-
-    @torch.no_grad()
-    def _same_at_every_step(self, layer: nn.Module, field: int, generator: Generator) -> None:
-        """Raises UserError unless an input shifted by a step shifts the outputs, away from the ends, over as many steps
-        as a block of such a field may have: what docs/reach.md proves holds for such layers alone."""
-        x = self._normal(1, 3 * field + 1, generator)
-        here, later = layer(x[:, 1:], None), layer(x[:, :-1], None)
-        if rules.differ(here[:, field : 2 * field], later[:, field + 1 : 2 * field + 1]):
-            raise UserError(
-                f"{self.config.label} declares a receptive field, but an input shifted by a step does not shift its "
-                "outputs: let its property `equivariant` return False, as for layers of blocks, strides or positions."
-            )
+        equivariant, longest = self.config.equivariant, max(self.length, *self.lengths, 1)
+        fields.gradient_within(self.subject(layer, generator, 1, 2 * field + 1), field, self.causal, equivariant)
+        fields.blind_beyond(self.subject(layer, generator, 1, longest), field, self.causal)
+        if equivariant and (bound is None or bound > 3 * field):
+            fields.same_at_every_step(self.subject(layer, generator, 1, 3 * field + 1), field)
 
 
 def _blind_in_float64(subject: rules.Subject, steps: list[int]) -> bool:
