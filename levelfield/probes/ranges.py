@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranges(Probe):
-    """The test score at multiples of the certified range.
+    """The test score at multiples of the certified range, as far as the task has them.
 
     factors: the ranges, as multiples of that of training. examples: test sequences at each but the first, which is the
     task's own test split. longest: steps of a sequence beyond which nothing more is asked, for the sake of time.
@@ -41,10 +41,12 @@ class Ranges(Probe):
         trained, bound = run.task.certified_range, run.model.max_length
         if trained is None:
             raise UserError(f"Task {run.task.name} has no certified range: the probe ranges is for the task reach.")
-        field = run.model.proved_field
+        field, most = run.model.proved_field, run.task.longest_range
         if field is not None:
             yield Row(metric="receptive_field", unit="steps", split="none", value=float(field), status="ok")
         for factor in self.factors:
+            if factor > 1 and most is not None and factor * trained > most:
+                continue
             asked = run.task if factor == 1 else run.task.at_range(factor * trained, self.examples)
             too_long = factor > 1 and asked.max_length > self.longest
             if too_long or (bound is not None and asked.max_length > bound):

@@ -171,6 +171,11 @@ class Task(ABC, ReadsFiles):
         """The widest window, in steps, that provably gives no more than guessing; None where nothing is proved."""
         return None
 
+    @property
+    def longest_range(self) -> int | None:
+        """The longest range that `at_range` takes; None where none is too long."""
+        return None
+
     def at_range(self, steps: int, examples: int) -> Task:
         """The same task at another certified range, with at most `examples` in each split.
 

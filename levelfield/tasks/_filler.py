@@ -18,6 +18,7 @@ import numpy as np
 from levelfield.files import unreadable
 from levelfield.spec import SplitName, UserError
 
+PARTS = 10  # of a text, of which val and test have one each
 SHORTEST = 2  # range, and so stretch of filler, that a task may have
 Fill = Callable[["np.random.Generator", tuple[int, int], type[np.integer]], np.ndarray]
 """fill(rng, (count, steps), dtype): rows of filler, (count, steps)."""
@@ -35,12 +36,12 @@ def of_text(path: Path, symbols: int, least: int) -> dict[SplitName, Fill]:
     text. Raises UserError for a file that cannot be read, that holds a mark, or whose tenth is shorter than that.
     """
     text = _bytes(path)
-    tenth = len(text) // 10
+    tenth = len(text) // PARTS
     if tenth < least:
         shorter = f", or take a range of at most {tenth:,}" if tenth >= SHORTEST else ""
         raise UserError(
             f"{path} has {len(text):,} bytes, of which val and test have a tenth each, too few for filler of {least:,} "
-            f"steps: give a text of at least {10 * least:,} bytes{shorter}."
+            f"steps: give a text of at least {PARTS * least:,} bytes{shorter}."
         )
     if int(text.max()) >= symbols:
         raise UserError(
@@ -49,6 +50,11 @@ def of_text(path: Path, symbols: int, least: int) -> dict[SplitName, Fill]:
         )
     train, val, test = np.split(text, [len(text) - 2 * tenth, len(text) - tenth])
     return {"train": _stretches(train), "val": _stretches(val), "test": _stretches(test)}
+
+
+def longest_stretch(path: Path) -> int:
+    """Returns the longest stretch of filler that val and test have of a file. Raises UserError where there is none."""
+    return len(_bytes(path)) // PARTS
 
 
 def _bytes(path: Path) -> np.ndarray:

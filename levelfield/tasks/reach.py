@@ -28,7 +28,7 @@ import numpy as np
 from levelfield.spec import SPLITS, Certificate, Examples, Label, Progress, SplitName, Task, Tokens, UserError, memory
 from levelfield.spec import no_progress as silent
 from levelfield.tasks._distinct_rows import Draw, Rows, narrow, splits
-from levelfield.tasks._filler import Fill, of_text, random_symbols
+from levelfield.tasks._filler import Fill, longest_stretch, of_text, random_symbols
 from levelfield.tasks._windows import same_gaps, same_windows
 
 LONGEST = 65_536  # steps between marks
@@ -155,6 +155,10 @@ class Reach(Task):
     @property
     def certified_range(self) -> int:
         return self.range
+
+    @property
+    def longest_range(self) -> int:
+        return LONGEST if self.text is None else min(LONGEST, longest_stretch(Path(self.text)))
 
     def at_range(self, steps: int, examples: int) -> Reach:
         """Returns the task at another range; the offset stays in proportion where it is given."""

@@ -147,6 +147,19 @@ def test_the_probe_asks_at_the_range_and_beyond_it_and_bounded_models_have_half(
         list(Ranges().measure(net, Run(find_tasks("recall")[0], run.model, run.protocol, 0), lambda task: {}))
 
 
+def test_the_probe_asks_at_no_range_that_the_task_does_not_have(tmp_path: Path) -> None:
+    """Longer ones than there are at all, and than a tenth of the text is long."""
+    book = tmp_path / "book.txt"
+    book.write_bytes(np.random.default_rng(0).integers(0, 4, 200, np.uint8).tobytes())
+    run = next(run for run in study.runs("smoke") if run.model.label == "conv9")
+    short = Reach(9, offset=4, symbols=4, train=20, val=20, test=40, text=str(book))
+    for task, ranges in ((short, (9, 18)), (Reach(40_000, offset=4, symbols=4, train=2, val=2, test=2), (40_000,))):
+        asked = Run(task, run.model, run.protocol, 0)
+        net = Network(run.model, task.input, heads(default_objective(task), task), mask_flag=False, seed=0).eval()
+        rows = Ranges(examples=30).measure(net, asked, lambda task: prepared.load(task, tmp_path))
+        assert [row.get("at") for row in rows][1:] == [f"asked={each},trained={ranges[0]}" for each in ranges]
+
+
 def test_a_mixer_of_ones_own_stands_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE.format(body="self.inner(x)", bound=""))
