@@ -4,6 +4,8 @@
 
 A reach is a count, not an estimate: the longest range of training at which more than half of the seeds score 95 %. A
 score of 95 % on a thousand sequences is far outside what guessing gives, so no interval is needed to tell it from 50 %.
+Other seeds may count otherwise (docs/reach.md), so the verdict names shorter ranges that fail, and tells how many seeds
+there are.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ def by_range(rows: Sequence[Row]) -> dict[str, dict[int, list[float]]]:
 
 def reach(scores: Mapping[int, Sequence[float]]) -> int | None:
     """Returns the longest range at which more than half of the seeds pass; None where there is none."""
-    passed = [apart for apart, values in scores.items() if 2 * sum(v >= PASSED for v in values) > len(values)]
-    return max(passed, default=None)
+    return max((apart for apart, values in scores.items() if _passed(values)), default=None)
+
+
+def _passed(values: Sequence[float]) -> bool:
+    return 2 * sum(value >= PASSED for value in values) > len(values)
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -99,7 +104,8 @@ def _certificate(found: Scores, seen: Mapping[str, int]) -> str:
         model, apart, value = broken[0]
         return (
             f"Something is wrong: {model}, which sees {seen[model]} steps, has {100 * value:.2f} % at range {apart}, "
-            "where exactly 50 % is proved; check the data with `levelfield data verify reach`."
+            "where exactly 50 % is proved; check the data with `levelfield data verify reach`, and of a mixer of your "
+            "own the `receptive_field` that it declares."
         )
     worst = max(abs(value - 0.5) for _, _, value in bound)
     exactly = "exactly 50 %" if worst == 0 else f"50 % within {100 * worst:.2f} points, which is rounding"
@@ -112,6 +118,13 @@ def _reaches(found: Scores, seen: Mapping[str, int]) -> str:
         last, longest = reach(scores), max(scores)
         short = f" (it sees {seen[model]} steps)" if model in seen else ""
         far = "none that was tried" if last is None else f"{last:,}" + (" or more" if last == longest else "")
-        parts.append(f"{model} {far}{short}")
-    seeds = max(len(values) for scores in found.values() for values in scores.values())
-    return f"Reach, the longest range with 95 % in most of {seeds} seed{'s' * (seeds > 1)}: {'; '.join(parts)}."
+        missed = [f"{apart:,}" for apart in sorted(scores) if apart < (last or 0) and not _passed(scores[apart])]
+        but = f", but not {' or '.join(missed)}" if missed else ""
+        parts.append(f"{model} {far}{but}{short}")
+    counts = {len(values) for scores in found.values() for values in scores.values()}
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    so_far = " that are there" if len(counts) > 1 else ""
+    return (
+        f"Reach, the longest range with 95 % in most of {seeds} seed{'s' * (max(counts) > 1)}{so_far}: "
+        f"{'; '.join(parts)}."
+    )

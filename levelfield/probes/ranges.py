@@ -3,8 +3,8 @@
     asked=256,trained=256   1.00        asked=512,trained=256   0.93        asked=1024,trained=256   0.51
 
 Whether a model bridges a range after training at that range is one question, and whether it then bridges longer ones
-is another; both are about ranges that are proved to be needed (docs/reach.md). For models that see a bounded number of
-steps this number is a row too, and reports draw what is proved from it.
+is another; both are about ranges that are proved to be needed (docs/reach.md). For models whose mixers declare that
+they see a bounded number of steps this number is a row too, and reports draw what is proved from it.
 """
 
 from __future__ import annotations

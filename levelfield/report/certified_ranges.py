@@ -53,7 +53,7 @@ def asked(rows: Sequence[Row]) -> Mapping[str, Asked]:
 
 
 def seen_by(rows: Sequence[Row]) -> dict[str, int]:
-    """Returns the steps that each bounded model sees in all, where the probe `ranges` has measured it."""
+    """Returns the steps that each bounded model sees, as its mixers declare, from rows of the probe `ranges`."""
     named = (row for row in rows if row.get("metric") == "receptive_field" and not row.get("at"))
     return {row.get("model", ""): round(row.get("value", 0)) for row in named}
 

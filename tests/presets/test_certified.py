@@ -101,6 +101,15 @@ def test_a_reach_is_the_longest_range_that_most_seeds_pass() -> None:
     assert "seed: conv9 none that was tried (it sees 9 steps)." in reach_verdict.verdict([field, row("conv9", 16, 0.5)])
 
 
+def test_a_reach_beyond_a_range_that_fails_or_of_too_few_seeds_says_so() -> None:
+    seeds = {8: (1, 1, 1), 16: (0.5, 0.5, 1), 32: (0.9, 1, 1), 64: (0.5, 1, 0.5)}
+    rows = [row("s4", apart, value, seed) for apart, values in seeds.items() for seed, value in enumerate(values)]
+    said = reach_verdict.verdict(rows)
+    assert said == "Reach, the longest range with 95 % in most of 3 seeds: s4 32, but not 16."
+    said = reach_verdict.verdict([*rows, row("s4", 128, 1.0)])
+    assert said.endswith("in most of 1 to 3 seeds that are there: s4 128 or more, but not 16 or 64.")
+
+
 def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
     field = Row(model="conv17", metric="receptive_field", value=17.0)
     rows = [field, row("conv17", 16, 0.97), row("conv17", 64, 0.5), row("conv17", 256, 0.5)]
@@ -112,6 +121,9 @@ def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
     assert "within 0.10 points" in reach_verdict.verdict([*rows, row("conv17", 256, 0.501, 1)])
     assert "Something is wrong: conv17, which sees 17 steps, has 60.00 % at range 64" in reach_verdict.verdict(
         [*rows, row("conv17", 64, 0.6, 1)]
+    )
+    assert "and of a mixer of your own the `receptive_field` that it declares." in reach_verdict.verdict(
+        [field, row("conv17", 64, 0.6)]
     )
 
 
