@@ -231,8 +231,8 @@ def local(found: Answer, others: Answer | None) -> Iterator[str]:
     if others:
         yield from _plain(found, others)
     yield (
-        "- **Certified range.** The marks stand 24 steps apart, and a model that sees 24 or fewer is "
-        "[provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
+        "- **Certified range.** The marks stand 24 steps apart, and a model that sees 24 or fewer and knows no places "
+        "is [provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
     arms = {row.get("model", ""): sizes.get(row.get("run", ""), 0) for row in rows}

@@ -313,7 +313,9 @@ class Reach(Task):
     def _unbalanced(self, classes: Mapping[bytes, list[int]], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
         for rows in classes.values():
             orders = {tuple(x[row][x[row] >= self.symbols].tolist()) for row in rows}
-            if len(rows) != self.twins or len(orders) != self.twins:
+            if len(rows) > self.twins:
+                yield f"the class of example {rows[0]} has {len(rows)} sequences, more than one of an order"
+            elif len(rows) != self.twins or len(orders) != self.twins:
                 yield f"example {rows[0]} has {len(orders)} of the {self.twins} orders of its marks"
             elif 2 * int(y[rows].sum()) != self.twins:
                 yield f"labels are not balanced in the class of example {rows[0]}"

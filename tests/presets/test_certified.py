@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +19,7 @@ from levelfield.objectives import default_objective, heads
 from levelfield.presets import certified, reach_verdict
 from levelfield.presets.options import Options
 from levelfield.probes.ranges import Ranges
+from levelfield.report import committed
 from levelfield.spec import Effort, Row, Run, UserError, digest
 from levelfield.studies.reach import study
 from levelfield.tasks.reach import Reach
@@ -99,6 +101,23 @@ def test_a_reach_is_the_longest_range_that_most_seeds_pass() -> None:
     assert reach_verdict.verdict([]).startswith("Nothing can be said yet")
     field = Row(model="conv9", metric="receptive_field", value=9.0)
     assert "seed: conv9 none that was tried (it sees 9 steps)." in reach_verdict.verdict([field, row("conv9", 16, 0.5)])
+
+
+def test_the_page_says_how_often_most_of_three_seeds_pass_and_how_few_scores_are_near_the_bound() -> None:
+    page = " ".join((ROOT / "docs" / "reach.md").read_text().split())
+
+    def at_least(count: int, of: int, chance: float) -> float:
+        return sum(math.comb(of, n) * chance**n * (1 - chance) ** (of - n) for n in range(count, of + 1))
+
+    assert [round(100 * at_least(2, 3, chance)) for chance in (1 / 3, 1 / 2, 4 / 5)] == [26, 50, 90]
+    assert "in 26 % of such studies, with half of them in 50 %, and with four fifths in 90 %" in page
+    assert round(1 / at_least(950, 1_000, 0.94)) == 10 and round(1 / at_least(238, 250, 0.94)) == 4
+    assert "95 % of 1,000 in one test of ten, and of 250, as beyond range 1,024, in one of four" in page
+    folders = ("reach-minutes", "reach-overnight")
+    scored = [reach_verdict.by_range(committed.read_rows(ROOT / "results" / each)) for each in folders]
+    scores = [value for each in scored for mine in each.values() for values in mine.values() for value in values]
+    assert len(scores) == 390 and sum(0.55 < value < 0.99 for value in scores) == 1
+    assert "Of the 390 runs in `results`, all but one score at most 55 % or at least 99 %." in page
 
 
 def test_a_reach_beyond_a_range_that_fails_or_of_too_few_seeds_says_so() -> None:

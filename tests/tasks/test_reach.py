@@ -229,6 +229,14 @@ def test_a_bounded_mixer_is_equivariant_or_says_that_it_is_not(mixer: MixerConfi
     assert (apart < 1e-9) == mixer.equivariant
 
 
+def test_rounding_alone_can_tell_the_order() -> None:
+    """One step after the other is added to the sum in float32: 2^24 + 1 is 2^24, while -2^24 + 1 is more than -2^24."""
+    test = LEARNABLE.build(None)["test"]
+    worth = np.array([1] * LEARNABLE.symbols + [2**24, -(2**24)], np.float32)[rows(test)]
+    (exact,) = set(worth.astype(np.float64).sum(1))
+    assert ((worth.cumsum(1, dtype=np.float32)[:, -1] == exact) == test.y).all()
+
+
 @pytest.mark.parametrize("marks", [2, 3])
 def test_attention_without_positions_adds_no_window(marks: int) -> None:
     """Every step reads all steps, but by a function that ignores their order; rotations make the difference."""
@@ -307,8 +315,8 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
     if what == "range":  # the second mark and the step before it change places
         at = int(np.flatnonzero(x[2] >= 6)[1])
         x[2:4, [at - 1, at]] = x[2:4, [at, at - 1]]
-    if what == "split":
-        x[2:4] = rows(splits["val"])[:2]
+    if what in ("again", "split"):
+        x[2:4] = (x if what == "again" else rows(splits["val"]))[:2]
     slices = {"order": test.slices["order"][::-1]} if what == "slice" else test.slices
     splits["test"] = replace(test, x=x.reshape(-1), y=y, slices=slices)
     if what == "length":  # a step of one twin alone is lost, and it is a zero, as padding is
@@ -325,6 +333,7 @@ def spoilt(what: str) -> dict[SplitName, Examples]:
         ("twin", "test: example 2 has 1 of the 2 orders of its marks (and 1 more like it)"),
         ("label", "test: labels are not balanced in the class of example 2"),
         ("range", "test: the marks of example 2 are 4 steps apart"),
+        ("again", "test: the class of example 0 has 4 sequences, more than one of an order"),
         ("split", "test: twins of its sequences are in val"),
         ("slice", "test: the slice of example 0 says ba, which is not the order of its marks (and 39 more like it)"),
         ("length", "test: example 2 has 1 of the 2 orders of its marks (and 1 more like it)"),
