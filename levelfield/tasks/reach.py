@@ -253,14 +253,15 @@ class Reach(Task):
 
     def hits(self, train: Examples, test: Examples) -> dict[str, np.ndarray]:
         """Adds, for three marks, the rule `tagged_marks`: a sum of one number for each mark and the third of the
-        sequence that it stands in, which is right about five of six orders. For two marks such a sum is right about
-        both, whatever the range (docs/reach.md), so it is no rule to be above."""
+        sequence that it stands in, which is right about five of six orders where the offset leaves no doubt which of
+        them that is. For two marks such a sum is right about both, whatever the range (docs/reach.md), so it is no rule
+        to be above."""
         rules = super().hits(train, test)
         if self.marks == 2:
             return rules
         x = _rows(test)
         places = np.stack([(x == self.symbols + mark).argmax(1) for mark in range(self.marks)], axis=1)
-        thirds = np.clip(places // self.range - 1, 0, self.marks - 1)  # exact where the offset is below the range
+        thirds = np.clip(places // self.range - 1, 0, self.marks - 1)  # exact up to an offset of range + 1
         votes = additive_votes()
         return rules | {"tagged_marks": (votes[np.arange(self.marks), thirds].sum(1) > 0) == test.y}
 

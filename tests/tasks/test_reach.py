@@ -275,7 +275,7 @@ def test_every_small_sum_is_right_about_five_orders_at_most() -> None:
     assert ((mine > 0) == ODD).sum() == 5
 
 
-@pytest.mark.parametrize("task", [THREE, replace(THREE, range=30, symbols=9, seed=4)])
+@pytest.mark.parametrize("task", [THREE, replace(THREE, range=30, symbols=9, seed=4), replace(THREE, offset=7)])
 def test_the_rule_of_tagged_marks_is_right_about_five_of_six(task: Reach) -> None:
     splits = task.build(None)
     scores = task.baselines(splits["train"], splits["test"])
