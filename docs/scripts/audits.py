@@ -73,9 +73,9 @@ symbol. A rule may have much of a task that is long-range all the same: where th
 places, *each step with its place* finds them. Where the best rule knows the latest symbols and there are answers at the
 first steps as well, its score after these is given too: if that is the score of guessing, as of running products, the
 rule has the first steps alone, at which there are no other symbols. Rules of single tasks, such as naming the commonest
-or the last value so far, are not among them: [their pages](tasks.md) say what these have, 61 % of `listops` for reading
-one level, 30 % of `copying`, 25 % of `mqar`, 21 % of `needle` and 20 % of `selective_copying`, more than the rules of this
-table.
+or the last value so far, are not among them: [their pages](tasks.md) say what these have, more than the rules of this
+table: 61 % of `listops` for reading one level, 30 % of `copying`, 25 % of `mqar`, 21 % of `needle` and 20 % of
+`selective_copying`.
 """
 RULE_COLUMNS = (
     ("task", ":--"),

@@ -24,6 +24,7 @@ import findings_shown
 import findings_summary as summary
 import findings_tuning as tuning
 import findings_words as words
+import listops_levels
 from findings_subjects import FIGURE, RECIPE, RESULTS, ROOT, RULE, SEEN, SUBJECTS, Answer, Subject, answer
 
 from levelfield.engine.find import Source, references
@@ -68,7 +69,8 @@ def page() -> str:
 def readme(text: str) -> str:
     """Returns the README with the figure's caption and the answers below it, a line each, as the rows have them."""
     asked = [(subject, found) for subject in SUBJECTS if subject.headline and (found := answer(subject))]
-    lines = "\n".join(f"- **{subject.headline}** {subject.in_short(found)}" for subject, found in asked)
+    answered = [f"- **{subject.headline}** {subject.in_short(found)}" for subject, found in asked]
+    lines = "\n".join([*answered, f"- {listops_levels.headline()}"])
     lines = lines.replace("](", "](docs/")  # links of the page, which lies in docs/
     text = findings_figure.embedded(text, findings_figure.caption(pictured()))
     return ANSWERS.sub(lambda _: lines, text, count=1)

@@ -92,6 +92,17 @@ def beyond_one() -> tuple[Printed, float, float]:
     return best, best.value - one - error, best.value - one + error
 
 
+def headline() -> str:
+    """Returns a question and its answer for the first page, with a link as from docs."""
+    best, low, _ = beyond_one()
+    assert low <= 0, "say who is above one level"
+    return (
+        "**How deep do scores on ListOps read?** A rule that reads [one level](tasks.md#listops) of the benchmark's "
+        f"nested expressions has {measured()[1, ''][0]:.0f} %, and no score that these papers print, up to "
+        f"{best.name}'s {best.value:g} %, is shown to be above it."
+    )
+
+
 def brief() -> str:
     """Returns one sentence for other pages."""
     best, low, high = beyond_one()
