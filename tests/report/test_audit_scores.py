@@ -7,7 +7,7 @@ import pytest
 
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import Number, Reading, percent
-from levelfield.report.audit.shares import RULE, Scored, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, Scored, findings
 from levelfield.report.audit.terms import scores
 from levelfield.spec import Row
 
@@ -38,3 +38,14 @@ def test_scores_that_round_alike_have_more_digits() -> None:
     near = Number(0.9545, 0.94, 0.96)
     assert scores(found, near, 0.952, str) == "scores 95.5 % (94.0 to 96.0) where guessing scores 95.2 %"
     assert scores(found, near, 0.5, str) == "scores 95 % (94 to 96) where guessing scores 50 %"
+
+
+@pytest.mark.parametrize("right", [1.0, 2 / 3])
+def test_an_arm_that_is_right_where_guessing_is_has_no_share_at_all(right: float) -> None:
+    """Scores are kept as float32, whose mean of 143 in 240, like an F1 of two thirds, is not that of float64."""
+    floor = np.where(np.arange(240) < 143, right, 0.0)
+    arms = [("s4", FREE, np.ones(240)), ("length", RULE, floor), ("unordered", DISORDERED, floor)]
+    rows = findings([Scored(name, kind, float(each[-1]), each.astype("f4")[None]) for name, kind, each in arms], floor)
+    found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
+    assert found.reference == "s4" and found.shares["length"][:3] == (0.0, 0.0, 0.0)
+    assert "With the steps of every sequence shuffled, nothing is left." in words.details(found)

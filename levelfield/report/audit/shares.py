@@ -66,7 +66,8 @@ def findings(
     rows = [_row("guessing", "score", float(floor.mean()), count)]
     if constant is not None:
         rows.append(_row("guessing", "one_answer", float(constant.mean()), count))
-    drawn = _Drawn.of(arms, floor, own)
+    kept = _as_kept(floor, reference.scores)
+    drawn = _Drawn.of(arms, kept, own)
     enough = count >= FEWEST and equal_groups(own) >= FEWEST_GROUPS
     learnt = enough and all(drawn.above(reference, rival) for rival in (floor, constant) if rival is not None)
     rows.append(_row(reference.name, "learnable", float(learnt), count))
@@ -76,7 +77,7 @@ def findings(
         rows.append(_row(arm.name, "validation", arm.validation, count, at))
         rows += _later(arm, own, at)
         if learnt:
-            rows += _three(arm.name, "share", _share(arm, reference, float(floor.mean()), drawn), at, count)
+            rows += _three(arm.name, "share", _share(arm, reference, float(kept.mean()), drawn), at, count)
     return rows
 
 
@@ -185,8 +186,9 @@ def _share(arm: Scored, reference: Scored, floor: float, drawn: _Drawn) -> Limit
     to first order a share differs by as much where these seeds were others."""
     if arm is reference:
         return 1.0, 1.0, 1.0
-    gain = float(reference.scores.mean()) - floor
-    share = (float(arm.scores.mean()) - floor) / gain
+    mean, best = (float(each.scores.mean(dtype=np.float64)) for each in (arm, reference))  # float32 would round them
+    gain = best - floor
+    share = (mean - floor) / gain
     low, high = np.quantile(drawn.gain(arm) / np.maximum(drawn.gain(reference), 1e-12), (SPAN / 2, 1 - SPAN / 2))
     seeds = Contrast(((1.0, _seeds(arm)), (-share, _seeds(reference)))).over_seeds(SPAN) / gain
     return share, share - math.hypot(seeds, share - low), share + math.hypot(seeds, high - share)
