@@ -7,7 +7,7 @@ import pytest
 
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import Number, Reading, percent
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, Scored, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, Scored, cross_validated, findings
 from levelfield.report.audit.terms import scores
 from levelfield.spec import Row
 
@@ -49,3 +49,34 @@ def test_an_arm_that_is_right_where_guessing_is_has_no_share_at_all(right: float
     found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
     assert found.reference == "s4" and found.shares["length"][:3] == (0.0, 0.0, 0.0)
     assert "With the steps of every sequence shuffled, nothing is left." in words.details(found)
+
+
+def test_a_rule_that_is_above_guessing_by_95_percent_alone_is_held_to_the_level_that_is_asked() -> None:
+    """An interval that leaves guessing out, where 99 % are asked, would contradict that nothing is shown."""
+    rule = Scored("length", RULE, 0.8, (np.arange(400) < 222).astype(float)[None])
+    rows = findings([rule], (np.arange(400) % 2).astype(float), constant=(np.arange(400) % 2).astype(float))
+    found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
+    assert not found.learnable and found.scores["length"].low > found.guessing
+    assert "No higher accuracy than guessing is shown at the level of 1 % that is asked: of 1 that" in words.lead(found)
+
+
+def test_a_window_that_has_as_much_as_the_rule_that_validation_happens_to_choose_is_named() -> None:
+    """One symbol anywhere: its place tells nearly as much, and all rules are right about all of validation."""
+    right = {"length": 200, "positions": 398, "1-grams": 400, "2-grams": 400}
+    scores = {name: (np.arange(400) < count).astype(float) for name, count in right.items()}
+    arms = [Scored(name, RULE, float(name != "length"), each[None]) for name, each in scores.items()]
+    floor = (np.arange(400) % 2).astype(float)
+    found = Reading.of([row | Row(task="mine", effort="minutes") for row in findings(arms, floor)])
+    assert "the one that knows each step with its place is best on validation" in words.lead(found)
+    (said,) = words.details(found)
+    assert said.startswith(
+        "Of what that rule gains over guessing, the rule that knows counts of single symbols has 101 %"
+    )
+    assert said in words.paragraph(found)
+    rows = [*findings(arms, floor), *cross_validated(scores | {"positions": scores["length"]}, floor, np.arange(400))]
+    found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
+    assert "over test examples, or in five folds over all examples." in words.paragraph(found)
+    assert words.details(found)[-1] == (
+        "In five folds over all 400 examples, the rule that knows counts of single symbols is better: it scores 100 % "
+        "(99 to 100), and the rule that knows each step with its place 50 % (45 to 55)."
+    )

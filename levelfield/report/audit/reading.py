@@ -268,8 +268,13 @@ class Reading:
     @property
     def simplest(self) -> str:
         """The first rule, from simple to less so, that has MOST and whose interval stays above 80 %; "" for none."""
+        return next(iter(self.sufficient), "")
+
+    @property
+    def sufficient(self) -> list[str]:
+        """All rules, from simple to less so, that have MOST and whose intervals stay above 80 %."""
         rules = self.of_kind(RULE)
-        return next((name for name, share in rules.items() if share.value >= MOST and share.low >= 0.8), "")
+        return [name for name, share in rules.items() if share.value >= MOST and share.low >= 0.8]
 
     def best_rule(self, among: Collection[str] = ()) -> str:
         """Returns the rule that is best on validation, of all or of some, so that its score and its interval on test

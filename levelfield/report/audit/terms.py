@@ -6,9 +6,20 @@ arm(found, "2-grams")        # "the rule that knows counts of 2-grams"
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from levelfield.report.audit.reading import FAR, GRAMS, GUESSING, PLACES, SHOWN, Number, Reading, percent, width
+from levelfield.report.audit.reading import (
+    FAR,
+    GRAMS,
+    GUESSING,
+    PLACES,
+    SHOWN,
+    Number,
+    Reading,
+    percent,
+    width,
+)
+from levelfield.report.audit.shares import RULE
 
 RULES = {
     "length": "the length alone",
@@ -48,6 +59,25 @@ def known(found: Reading, rule: str) -> str:
     """What a rule knows, and whether that is most of a sequence."""
     most = " (most of a sequence)" if found.far(rule) and rule not in FAR else ""
     return f"{rule_words(rule)}{most}"
+
+
+def as_good(found: Reading) -> Iterator[str]:
+    """Yields what other rules have beside the one that is best on validation, which of several may be by chance: the
+    simplest one and the narrowest window that have nearly as much, and the best of five folds, where it is better."""
+    best = found.reference
+    if not found.shares or found.shares[best].kind != RULE:
+        return
+    windows = [name for name in found.sufficient if width(name)]
+    others = [name for name in dict.fromkeys([*found.sufficient[:1], *windows[:1]]) if name != best]
+    if others:
+        has = ", and ".join(f"{arm(found, name)} has {found.shares[name].percent()}" for name in others)
+        yield f"Of what that rule gains over guessing, {has}."
+    better, folds = found.surely, found.folds
+    if better and folds[better].low > folds[best].high:
+        yield (
+            f"In five folds over all {found.folded.tested:,.0f} examples, {arm(found, better)} is better: it scores "
+            f"{score_of(found, folds[better])}, and {arm(found, best)} {score_of(found, folds[best])}."
+        )
 
 
 def score_of(found: Reading, number: Number) -> str:

@@ -27,7 +27,7 @@ from levelfield.report.audit.reading import (
     width,
 )
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
-from levelfield.report.audit.terms import arm, beside_guessing, known, plain, rule_words, scores, steps_of
+from levelfield.report.audit.terms import arm, as_good, beside_guessing, known, plain, rule_words, scores, steps_of
 from levelfield.spec import SPLITS
 
 SURE = 0.8  # the least that the interval of a share may reach for a claim
@@ -74,11 +74,13 @@ def _nothing(found: Reading) -> str:
     where = f" in the first {found.longest:,.0f} steps, at which sequences were cut" if found.cut else ""
     better = f"higher {found.metric}" if found.in_percent else "lower squared error"
     on = f" on the {found.tested:,.0f} test examples" if found.surely else ""
+    low = found.scores[found.reference].low
+    level = " at the level of 1 % that is asked" if low > max(found.guessing, found.one_answer) else ""
     said = (
-        f"No {better} than guessing is shown{on}{where}: of {len(found.scores)} that were tried, "
+        f"No {better} than guessing is shown{level}{on}{where}: of {len(found.scores)} that were tried, "
         f"{arm(found, found.reference)} is best on validation, and {beside_guessing(found, found.reference)}"
     )
-    if found.scores[found.reference].low > found.guessing:  # so that it has not passed what else has to be passed
+    if low > found.guessing:  # so that it has not passed what else has to be passed
         said += f", or {plain(found, found.one_answer)} who always gives the one answer that suits these examples best"
     said += "."
     if found.surely:
@@ -213,8 +215,8 @@ def _verb(rule: str) -> str:
 
 def details(found: Reading) -> list[str]:
     """Returns what else was found, a sentence each."""
-    trained = [*_window_interval(found), *_order(found), *_later(found)] if _asked(found) else []
-    return [*trained, *faults(found), *_proved(found)]
+    asked = [*_window_interval(found), *_order(found), *_later(found)] if _asked(found) else as_good(found)
+    return [*asked, *faults(found), *_proved(found)]
 
 
 def _window_interval(found: Reading) -> Iterator[str]:
@@ -312,17 +314,17 @@ def paragraph(found: Reading) -> str:
         f"Audited with levelfield ({sizes} examples, median {steps:,.0f} steps, effort {found.effort}; {used}"
         f"scores are on {found.tested:,} of the test examples)."
     )
-    silent = found.too_small and not found.surely
-    return " ".join([head, lead(found), *details(found), *([] if silent else _read_as(found))])
+    silent, said = found.too_small and not found.surely, " ".join([lead(found), *details(found)])
+    return " ".join([head, said, *([] if silent else _read_as(found, said))])
 
 
-def _read_as(found: Reading) -> Iterator[str]:
-    """What the numbers of a paragraph are, and what they do not cover."""
+def _read_as(found: Reading, said: str) -> Iterator[str]:
+    """What the numbers of a paragraph are, and what they do not cover. said: its sentences."""
     asked = _asked(found)
     if asked and found.shares:
         yield "Shares are of the gain over guessing of the best that was tried."
     if asked or not found.learnable or any(number.kind == RULE for number in found.scores.values()):
-        every = ", or in five folds over all examples" if found.surely and not found.learnable else ""
+        every = ", or in five folds over all examples" if "In five folds over all" in said else ""
         seeds = ", and over seeds of models" if asked else ""
         yield f"In brackets are 95 % intervals over test examples{every}{seeds}."
     if found.trained:
