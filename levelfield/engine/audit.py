@@ -169,7 +169,8 @@ def _facts(task: Task, splits: Mapping[SplitName, Examples], progress: Progress,
     own = task if isinstance(task, OwnData) else None
     left_out = own.left_out if own else 0
     shared = own.shared_groups if own else None
-    yield from facts(task, splits, shared, left_out=left_out, progress=progress, found=found)
+    grouped = own.groups if own else None
+    yield from facts(task, splits, shared, left_out=left_out, progress=progress, found=found, grouped=grouped)
 
 
 def _own(task: Task) -> Iterator[Row]:

@@ -133,6 +133,22 @@ def test_classes_that_are_as_frequent_in_test_are_hardly_ever_said_to_have_moved
     assert np.mean([shifted(*drawn) > 0 for drawn in draws]) < 0.02
 
 
+@pytest.mark.parametrize("people", [5, 25])
+def test_classes_of_few_people_are_hardly_ever_said_to_have_moved(people: int) -> None:
+    """The rows of a person are of one class: of five persons in test, more than half of all draws were said to."""
+    rng, said = np.random.default_rng(people), {"alone": 0, "grouped": 0}
+    for _ in range(200):
+        own = rng.integers(2, size=5 * people)
+        who = rng.integers(4 * people, size=800), rng.integers(4 * people, 5 * people, 200)
+        for name, groups in (("alone", None), ("grouped", who)):
+            said[name] += shifted(own[who[0]], own[who[1]], groups) > 0
+    assert said["grouped"] <= 12 and said["alone"] > 40
+    mixed = np.arange(800) % 2, np.arange(200) % 10 // 8
+    assert shifted(*mixed, who) == pytest.approx(0.3), (
+        "where persons have rows of both classes, it is told all the same"
+    )
+
+
 def test_classes_that_have_moved_are_told_by_how_much() -> None:
     train, test = np.repeat([0, 1], [500, 500]), np.repeat([0, 1], [180, 20])
     assert shifted(train, test) == pytest.approx(0.4)

@@ -30,6 +30,7 @@ from levelfield.spec import (
     Values,
     no_progress,
 )
+from levelfield.spec.groups import design_effect
 
 SHIFTED = 0.05  # share of test examples of other classes than in train, up to which nothing is said
 FEWEST = 20  # examples of a split, of fewer of which one may well have most of the variance
@@ -44,11 +45,13 @@ def facts(
     progress: Progress = no_progress,
     *,
     found: Duplicates | None = None,
+    grouped: Mapping[SplitName, np.ndarray] | None = None,
 ) -> Iterator[Row]:
     """Yields a row for each number.
 
     groups: groups that both of two splits have, by pair; None where rows have none. left_out: rows that lacked input
-    or label. found: duplicates, where they are searched for already.
+    or label. found: duplicates, where they are searched for already. grouped: the number of each example's group, (N,),
+    by split.
     """
     card = cards.make(task, splits, files=True, progress=progress, found=found)
     for split in SPLITS:
@@ -78,7 +81,9 @@ def facts(
     if isinstance(task.input, Signal) and isinstance(task.output, StepLabels) and task.input.channels > CHANNELS:
         yield _row("channels", "all", task.input.channels)
         yield _row("channels_read", "all", CHANNELS)  # by rules of the latest steps
-    if isinstance(task.output, Label) and (moved := shifted(*(np.asarray(splits[s].y) for s in ("train", "test")))):
+    train, test = (np.asarray(splits[split].y) for split in ("train", "test"))
+    both = (grouped["train"], grouped["test"]) if grouped else None
+    if isinstance(task.output, Label) and (moved := shifted(train, test, both)):
         yield _row("shifted", "test", moved, n=len(splits["test"]))
     if (certified := task.certified_range) is not None and not card.faults:
         yield _row("certified_range", "all", certified)
@@ -99,13 +104,18 @@ def unseen(task: Task, splits: Mapping[SplitName, Examples]) -> float:
     return float(np.mean(~np.isin(test, train))) if isinstance(task.output, Label) else 0.0
 
 
-def shifted(train: np.ndarray, test: np.ndarray) -> float:
+def shifted(train: np.ndarray, test: np.ndarray, groups: tuple[np.ndarray, np.ndarray] | None = None) -> float:
     """Returns the share of test examples that would need another class for classes to be as frequent as in train; 0
-    where it is little, or no more than chance could make of one law for both. train, test: classes, (N,)."""
+    where it is little, or no more than chance could make of one law for both, by which whole groups are drawn. train,
+    test: classes, (N,). groups: of both, the number of each example's group, (N,)."""
     classes = np.unique(np.concatenate([train, test]))
     here, there = (np.bincount(np.searchsorted(classes, y), minlength=len(classes)) / len(y) for y in (train, test))
     both = (here * len(train) + there * len(test)) / (len(train) + len(test))
-    noise = np.sqrt(2 / np.pi * both * (1 - both) * (1 / len(train) + 1 / len(test))).sum() / 2  # the mean, by chance
+    spread = np.full(len(classes), 1 / len(train) + 1 / len(test))  # how the variance of one example is divided
+    for y, of in zip((train, test), groups or (), strict=groups is not None):
+        effects = [design_effect((y == name) - share, of) for name, share in zip(classes, both, strict=True)]
+        spread += (np.array(effects) - 1) / len(y)
+    noise = np.sqrt(2 / np.pi * both * (1 - both) * spread).sum() / 2  # the mean, by chance
     moved = float(np.abs(here - there).sum() / 2)
     return moved if moved > SHIFTED + 2 * noise else 0.0
 
