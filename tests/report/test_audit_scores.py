@@ -80,3 +80,17 @@ def test_a_window_that_has_as_much_as_the_rule_that_validation_happens_to_choose
         "In five folds over all 400 examples, the rule that knows counts of single symbols is better: it scores 100 % "
         "(99 to 100), and the rule that knows each step with its place 50 % (45 to 55)."
     )
+
+
+@pytest.mark.parametrize("near", [0, 40])
+def test_near_duplicates_are_said_to_lie_in_different_folds(near: int) -> None:
+    scores, floor = {"length": np.ones(400)}, np.zeros(400)
+    rows = [*findings([Scored("length", RULE, 1.0, np.ones((1, 400)))], floor)]
+    rows += [
+        *cross_validated(scores, floor, np.arange(400)),
+        Row(model="data", metric="examples", split="test", value=400),
+    ]
+    rows.append(Row(model="data", metric="near_duplicates", split="all", at="in=test in train", value=near))
+    found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
+    assert ("Near duplicates may lie in different parts" in words.five_folds(found)) == bool(near)
+    assert ("10 % of the test examples have a near duplicate" in " ".join(words.details(found))) == bool(near)

@@ -23,6 +23,12 @@ def amount(found: Reading) -> str:
     return f"{found.led(f'{amount:,.0f}', found.alike, 'test')} {ALIKE[found.alike]}"
 
 
+def nearly(found: Reading) -> float:
+    """Returns the share of test examples that have a near duplicate in training beside those that have an exact one."""
+    near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
+    return near - found.fact("leaked", "test")
+
+
 def faults(found: Reading) -> Iterator[str]:
     """Yields what makes scores worth less than they seem, a sentence each."""
     again = found.fact("exact_duplicates", "all", "test") / max(1.0, found.fact("examples", "test"))
@@ -49,9 +55,8 @@ def faults(found: Reading) -> Iterator[str]:
     if leaked >= LEAK:
         share = found.led(f"{100 * leaked:.0f} %", "leaked", "test")
         yield f"{share} of the test examples are in the training split too, which can inflate scores."
-    near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
-    if near - leaked >= LEAK:
-        share = found.led(f"{100 * near:.0f} %", "near_duplicates", place="test in train")
+    if nearly(found) >= LEAK:
+        share = found.led(f"{100 * (nearly(found) + leaked):.0f} %", "near_duplicates", place="test in train")
         yield f"{share} of the test examples have a near duplicate in the training split."
     yield from _unleaked(found)
     if short := found.fact("not_compared"):

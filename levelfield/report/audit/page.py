@@ -44,7 +44,8 @@ METHOD = (
     "standard deviation in training, and so are errors. The reference is the arm, model or rule, that is best on "
     "validation; a share is (score - guessing) / (reference - guessing) on the test examples. Intervals of scores are "
     "Wilson's, or normal ones of squared errors, and those of shares the bootstrap's over test examples, the same for "
-    "all arms; both widened by what seeds differ. Whether anything is learnable is decided first, at 1 %, on at least "
+    "all arms; both widened by what seeds differ. Of fewer than some twenty groups, and where a few groups or large "
+    "errors decide a score, they are too narrow. Whether anything is learnable is decided first, at 1 %, on at least "
     "100 test examples, of 20 groups or more; without it there are no shares. A share is above 100 % where an arm was "
     "better on test than the reference, which was better on validation."
 )

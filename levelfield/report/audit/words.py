@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.faults import amount, faults
+from levelfield.report.audit.faults import LEAK, amount, faults, nearly
 from levelfield.report.audit.reading import (
     LEARNABLE,
     MOST,
@@ -301,8 +301,14 @@ def five_folds(found: Reading) -> str:
     return (
         f"Five folds: {examples} examples are divided into five parts that have no group and no input in common, and "
         "each part is scored by a rule that was fitted to three others and chosen on the fourth; shares are of the "
-        "score to the left, since models are scored on the same test examples."
+        f"score to the left, since models are scored on the same test examples.{_near_in_folds(found)}"
     )
+
+
+def _near_in_folds(found: Reading) -> str:
+    """That near duplicates are no equal inputs, which are kept in one part, where test and train have some."""
+    near = nearly(found) >= LEAK
+    return " Near duplicates may lie in different parts, by which scores may be inflated as well." if near else ""
 
 
 def paragraph(found: Reading) -> str:
