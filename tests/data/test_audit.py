@@ -137,9 +137,9 @@ def test_classes_that_are_as_frequent_in_test_are_hardly_ever_said_to_have_moved
 def test_classes_of_few_people_are_hardly_ever_said_to_have_moved(people: int) -> None:
     """The rows of a person are of one class: of five persons in test, more than half of all draws were said to."""
     rng, said = np.random.default_rng(people), {"alone": 0, "grouped": 0}
+    who = rng.integers(4 * people, size=800), rng.integers(4 * people, 5 * people, 200)
     for _ in range(200):
         own = rng.integers(2, size=5 * people)
-        who = rng.integers(4 * people, size=800), rng.integers(4 * people, 5 * people, 200)
         for name, groups in (("alone", None), ("grouped", who)):
             said[name] += shifted(own[who[0]], own[who[1]], groups) > 0
     assert said["grouped"] <= 12 and said["alone"] > 40
