@@ -75,9 +75,9 @@ def _nothing(found: Reading) -> str:
     better = f"higher {found.metric}" if found.in_percent else "lower squared error"
     on = f" on the {found.tested:,.0f} test examples" if found.surely else ""
     low = found.scores[found.reference].low
-    level = " at the level of 1 % that is asked" if low > max(found.guessing, found.one_answer) else ""
+    level = ", at the level of 1 % that is asked" if low > max(found.guessing, found.one_answer) else ""
     said = (
-        f"No {better} than guessing is shown{level}{on}{where}: of {len(found.scores)} that were tried, "
+        f"No {better} than guessing is shown{on}{where}{level}: of {len(found.scores)} that were tried, "
         f"{arm(found, found.reference)} is best on validation, and {beside_guessing(found, found.reference)}"
     )
     if low > found.guessing:  # so that it has not passed what else has to be passed
