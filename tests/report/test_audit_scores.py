@@ -57,7 +57,7 @@ def test_a_rule_that_is_above_guessing_by_95_percent_alone_is_held_to_the_level_
     rows = findings([rule], (np.arange(400) % 2).astype(float), constant=(np.arange(400) % 2).astype(float))
     found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
     assert not found.learnable and found.scores["length"].low > found.guessing
-    assert "No higher accuracy than guessing is shown, at the level of 1 % that is asked: of 1 that" in words.lead(found)
+    assert "No higher accuracy than guessing is shown, at the level of 1 % that is asked: of 1 " in words.lead(found)
 
 
 def test_a_window_that_has_as_much_as_the_rule_that_validation_happens_to_choose_is_named() -> None:
