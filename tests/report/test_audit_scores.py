@@ -7,7 +7,7 @@ import pytest
 
 from levelfield.report.audit import words
 from levelfield.report.audit.reading import Number, Reading, percent
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, Scored, cross_validated, findings
+from levelfield.report.audit.shares import DISORDERED, FREE, RULE, Scored, cross_validated, findings, unleaked
 from levelfield.report.audit.terms import scores
 from levelfield.spec import Row
 
@@ -94,3 +94,15 @@ def test_near_duplicates_are_said_to_lie_in_different_folds(near: int) -> None:
     found = Reading.of([row | Row(task="mine", effort="minutes") for row in rows])
     assert ("Near duplicates may lie in different parts" in words.five_folds(found)) == bool(near)
     assert ("10 % of the test examples have a near duplicate" in " ".join(words.details(found))) == bool(near)
+
+
+@pytest.mark.parametrize(
+    "new, said", [(1, "Only 1 of 400 test examples is not"), (19, "Only 19 of 400 test examples are not")]
+)
+def test_scores_of_a_handful_of_examples_that_are_not_in_train_are_not_said(new: int, said: str) -> None:
+    """On one example the sentence said 0 % (0 to 79) where guessing scores 0 %."""
+    arms, floor, apart = [Scored("length", RULE, 1.0, np.ones((1, 400)))], np.zeros(400), np.arange(400) < new
+    rows = [*findings(arms, floor), *unleaked(arms, floor, None, apart, "copies")]
+    told = " ".join(words.details(Reading.of([row | Row(task="mine", effort="minutes") for row in rows])))
+    assert f"{said} in train, exactly or nearly: too few to say what is scored on new examples." in told
+    assert "where guessing scores" not in told

@@ -14,6 +14,7 @@ from levelfield.spec import SPLITS
 
 BY = {"copies": "exactly or nearly", "groups": "exactly, nearly or by their group"}
 """How test examples may be in the training split, by the place of the fact that says how many are."""
+FEW = 20  # test examples that are not in train, of fewer of which a score says next to nothing
 LEAK = 0.01  # share of test examples from which a leak is part of the verdict
 
 
@@ -88,6 +89,11 @@ def _unleaked(found: Reading) -> Iterator[str]:
     if not found.unleaked:
         share = found.led("All", "in_train", "test", by)
         yield f"{share} of the test examples that were scored are in train, {BY[by]}: no score is one on new examples."
+        return
+    if found.fresh.tested < FEW:
+        left = found.led(f"Only {found.fresh.tested:,} of {found.tested:,}", "in_train", "test", by)
+        are = "is" if found.fresh.tested == 1 else "are"
+        yield f"{left} test examples {are} not in train, {BY[by]}: too few to say what is scored on new examples."
         return
     arms = dict.fromkeys(filter(None, (found.reference, found.best_rule())))
     scores = (f"{arm(found, name)} scores {score_of(found, found.unleaked[name])}" for name in arms)
