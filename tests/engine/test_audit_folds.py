@@ -143,3 +143,15 @@ def test_what_five_folds_show_is_said_where_the_test_split_is_too_small(tmp_path
     few = Reading.of(rows_of(OwnData(str(written(tmp_path / "b.csv", 90)), text="text", label="label"), tmp_path / "b"))
     assert few.folds["length"].low > few.folded.guessing and not few.surely
     assert words.lead(few).startswith("Too small to say anything: ") and "five folds" not in words.lead(few)
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_classes_of_ten_persons_in_test_have_not_moved(tmp_path: Path) -> None:
+    """Each of 50 persons has 20 rows of one class, so that test, of ten of them, hardly ever has them as train does."""
+    rng, path = np.random.default_rng(5), tmp_path / "a.csv"
+    own = rng.integers(2, size=50)
+    lines = [f"{''.join(rng.choice(list('abcd'), 12))},{own[row // 20]},{row // 20}" for row in range(1_000)]
+    path.write_text("text,label,who\n" + "\n".join(lines) + "\n")
+    rows = rows_of(OwnData(str(path), text="text", label="label", group="who"), tmp_path)
+    train, test = (Reading.of(rows).fact("largest_class", split) for split in ("train", "test"))
+    assert abs(train - test) > 0.1 and not any(row.get("metric") == "shifted" for row in rows)

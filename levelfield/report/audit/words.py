@@ -306,7 +306,7 @@ def five_folds(found: Reading) -> str:
 
 
 def _near_in_folds(found: Reading) -> str:
-    """That near duplicates are no equal inputs, which are kept in one part, where test and train have some."""
+    """Says that near duplicates are not kept in one part, as equal inputs are; "" where test and train share none."""
     near = nearly(found) >= LEAK
     return " Near duplicates may lie in different parts, by which scores may be inflated as well." if near else ""
 
