@@ -332,6 +332,15 @@ def test_faults_of_the_data_are_sentences() -> None:
         assert sentence in said
 
 
+def test_a_leak_of_much_of_the_test_split_stands_in_the_verdict() -> None:
+    """An exact duplicate is a near one as well."""
+    whole = [*rows_of(*LOCAL, 500, 0), row("examples", 500, "test")]
+    both = [row("leaked", 0.04, "test"), row("near_duplicates", 485, at="in=test in train")]
+    assert words.lead(Reading.of([*whole, *both])).endswith(" 97 % of the test examples are in train, exactly or nearly.")
+    assert "12 % of the test examples are in train" in words.lead(Reading.of([*whole, row("leaked", 0.12, "test")]))
+    assert "in train" not in words.lead(Reading.of([*whole, row("leaked", 0.04, "test")]))
+
+
 def test_what_no_model_can_know_and_what_was_not_used_is_said() -> None:
     facts = [row("unseen", 0.5, "test"), row("unknown", 300, "test"), row("trained_on", 800, "train")]
     found = Reading.of([*rows_of(*LOCAL, 500, 0), *facts, row("examples", 9_800, "train")])

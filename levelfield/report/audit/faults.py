@@ -15,7 +15,8 @@ from levelfield.spec import SPLITS
 BY = {"copies": "exactly or nearly", "groups": "exactly, nearly or by their group"}
 """How test examples may be in the training split, by the place of the fact that says how many are."""
 FEW = 20  # test examples that are not in train, of fewer of which a score says next to nothing
-LEAK = 0.01  # share of test examples from which a leak is part of the verdict
+LEAK = 0.01  # share of test examples from which a leak is named
+MANY = 0.05  # share from which it stands in the verdict itself
 
 
 def amount(found: Reading) -> str:
@@ -28,6 +29,15 @@ def nearly(found: Reading) -> float:
     """Returns the share of test examples that have a near duplicate in training beside those that have an exact one."""
     near = found.fact("near_duplicates", "all", "test in train") / max(1.0, found.fact("examples", "test"))
     return near - found.fact("leaked", "test")
+
+
+def leaky(found: Reading) -> str:
+    """Returns what a verdict adds where many test examples are in train, exactly or nearly; "" where few are."""
+    leaked, more = found.fact("leaked", "test"), max(0.0, nearly(found))
+    if leaked + more < MANY:
+        return ""
+    row = ("near_duplicates", "all", "test in train") if more else ("leaked", "test")
+    return f" {found.led(f'{100 * (leaked + more):.0f} %', *row)} of the test examples are in train, exactly or nearly."
 
 
 def faults(found: Reading) -> Iterator[str]:

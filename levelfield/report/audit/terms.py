@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from levelfield.report.audit.reading import (
-    FAR,
-    GRAMS,
-    GUESSING,
-    PLACES,
-    SHOWN,
-    Number,
-    Reading,
-    percent,
-    width,
-)
+from levelfield.report.audit.reading import FAR, GRAMS, GUESSING, PLACES, SHOWN, Number, Reading, percent, width
 from levelfield.report.audit.shares import RULE
 
 RULES = {

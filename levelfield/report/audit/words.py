@@ -18,14 +18,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.faults import LEAK, amount, faults, nearly
-from levelfield.report.audit.reading import (
-    LEARNABLE,
-    MOST,
-    Number,
-    Reading,
-    width,
-)
+from levelfield.report.audit.faults import LEAK, amount, faults, leaky, nearly
+from levelfield.report.audit.reading import LEARNABLE, MOST, Number, Reading, width
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
 from levelfield.report.audit.terms import arm, as_good, beside_guessing, known, plain, rule_words, scores, steps_of
 from levelfield.spec import SPLITS
@@ -44,9 +38,8 @@ def lead(found: Reading) -> str:
         return f"{_too_small(found)}{_in_folds(found)}"
     if not found.learnable:
         return f"{'' if _asked(found) else f'{_untrained(found)}. '}{_nothing(found)}"
-    if not _asked(found):
-        return _tried_out(found)
-    return f"{_local(found)}{_trivial(found)}{_level(found)}"
+    said = f"{_local(found)}{_trivial(found)}{_level(found)}" if _asked(found) else _tried_out(found)
+    return f"{said}{leaky(found)}"
 
 
 def _too_small(found: Reading) -> str:
