@@ -7,8 +7,9 @@
 
 The class maps (B, T, D) to (B, T, D). Its constructor gets the width (by one of the names in `layer.WIDTHS`, or as its
 first required parameter) and, where it has one, `causal`. A class attribute or setting `max_length` says that it takes
-no longer sequences. The hash of the source is a field, so another source is another run: of a file, with all that it
-imports and that is not installed; of a class, with what it refers to; of an installed module, its name and version.
+no longer sequences, and `receptive_field` that an output depends on so many steps. The hash of the source is a field,
+so another source is another run: of a file, with all that it imports and that is not installed; of a class, with what
+it refers to; of an installed module, its name and version.
 """
 
 from __future__ import annotations
@@ -90,7 +91,20 @@ class UserMixer(MixerConfig):
     @property
     def max_length(self) -> int | None:
         """The longest sequence that the module takes: its setting or its class attribute of that name."""
-        found = dict(self.settings).get("max_length", getattr(self._maker(), "max_length", None))
+        return self._declared("max_length")
+
+    @property
+    def receptive_field(self) -> int | None:
+        """The steps that an output depends on, declared in the same way; None where it is all."""
+        return self._declared("receptive_field")
+
+    @property
+    def equivariant(self) -> bool:
+        """Whether the module does the same at every step, unless its class says `equivariant = False`."""
+        return getattr(self._maker(), "equivariant", True) is not False
+
+    def _declared(self, name: str) -> int | None:
+        found = dict(self.settings).get(name, getattr(self._maker(), name, None))
         return found if isinstance(found, int) and found > 0 else None
 
     def state_size(self, width: int, length: int) -> None:

@@ -336,9 +336,12 @@ def test_a_leak_of_much_of_the_test_split_stands_in_the_verdict() -> None:
     """An exact duplicate is a near one as well."""
     whole = [*rows_of(*LOCAL, 500, 0), row("examples", 500, "test")]
     both = [row("leaked", 0.04, "test"), row("near_duplicates", 485, at="in=test in train")]
-    assert words.lead(Reading.of([*whole, *both])).endswith(" 97 % of the test examples are in train, exactly or nearly.")
-    assert "12 % of the test examples are in train" in words.lead(Reading.of([*whole, row("leaked", 0.12, "test")]))
-    assert "in train" not in words.lead(Reading.of([*whole, row("leaked", 0.04, "test")]))
+    nearly, exactly, few = (
+        words.lead(Reading.of([*whole, *facts]))
+        for facts in (both, [row("leaked", 0.12, "test")], [row("leaked", 0.04, "test")])
+    )
+    assert nearly.endswith(" 97 % of the test examples are in train, exactly or nearly.")
+    assert "12 % of the test examples are in train" in exactly and "in train" not in few
 
 
 def test_what_no_model_can_know_and_what_was_not_used_is_said() -> None:
