@@ -17,7 +17,7 @@ from repository import ROOT
 from torch import Generator, Tensor, nn
 
 from levelfield.contract import check
-from levelfield.spec import Model, UserError, describe, digest
+from levelfield.spec import UserError, describe, digest
 from levelfield.user.mixer import UserMixer, load_user_mixer, user_mixer
 
 SOURCE = '''
@@ -121,43 +121,6 @@ def test_a_layer_of_bounded_length_says_its_bound_and_one_of_a_fixed_length_is_r
         _build(mixer)(torch.zeros(1, 21, 8))
     with pytest.raises(UserError, match="let it take shorter ones too, and declare the longest as `max_length`"):
         check(user_mixer(OnlyTwenty), 8, causal=True)
-
-
-class Shift(nn.Module):
-    """A map of each step and the one before it."""
-
-    receptive_field = 2
-
-    def __init__(self, width: int, causal: bool) -> None:
-        super().__init__()
-        self.mix = nn.Linear(2 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mix(torch.cat([x, nn.functional.pad(x, (0, 0, 1, -1))], -1))
-
-
-class Places(Shift):
-    """The same, but for a number that rises with the step."""
-
-    equivariant = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + torch.arange(x.shape[1])[:, None]
-
-
-class Farther(Shift):
-    receptive_field = 1
-
-
-def test_a_layer_that_sees_so_many_steps_says_so_and_proofs_rest_on_it_if_it_does_the_same_everywhere() -> None:
-    shift, places = user_mixer(Shift), user_mixer(Places)
-    for mixer in (shift, places):
-        check(mixer, 8, causal=True)
-    bounded, placed = (Model((mixer,), depth=3, width=8) for mixer in (shift, places))
-    assert bounded.proved_field == 4
-    assert placed.receptive_field == 4 and placed.proved_field is None
-    with pytest.raises(UserError, match="farther declares a receptive field of 1 steps but sees 1 away"):
-        check(user_mixer(Farther), 8, causal=True)
 
 
 def test_settings_are_given_in_the_name(mine: str) -> None:
