@@ -23,6 +23,7 @@ from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
 from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
+from levelfield.report.part_rules import beside_parts
 from levelfield.report.verdicts import EXPLAINED, Key, Table
 from levelfield.runs.ledger import match_width, step_flops, trained
 from levelfield.spec import (
@@ -320,4 +321,5 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
     ]
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
     short = "" if table.learnt(key) else f" It cannot be shown to beat the best simple rule, {rule}."
-    return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}"
+    part = beside_parts(table, key.task, {label: own, best.model: others[best]})
+    return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}{part}"
