@@ -35,6 +35,7 @@ def test_the_page_has_the_figures_of_the_rows() -> None:
     assert shown == [f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")  # which say that a file is only a part
 def test_files_that_stand_in_are_as_large_as_the_official_ones(tmp_path: Path) -> None:
     sources = Sources(**stand_in_questions.stand_ins(tmp_path))

@@ -90,6 +90,7 @@ def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.Capt
             assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_files_of_ones_own_are_both_reported_by_the_flags_they_were_compared_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,7 +59,7 @@ def test_what_shares_a_group_or_an_input_is_one_set_and_lies_in_one_fold() -> No
     assert (fold == folds(sets)).all() and (folds(np.arange(400)) != np.arange(400) % FOLDS).any()
 
 
-@pytest.mark.parametrize("copies", [1, 5])
+@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_where_inputs_say_nothing_intervals_cover_guessing(copies: int) -> None:
     """Also where each input comes several times with its label, so that there are fewer inputs than examples."""
     covered = Counter[str]()

@@ -146,7 +146,10 @@ def test_the_page_on_studies_says_what_is_so() -> None:
         assert re.findall(r"(\d+) runs", line) == [str(count) for count in counts]
 
 
-@pytest.mark.parametrize("name", STUDIES)
+LONG = {"amos2025_table2", "scorecard"}  # whose runs take ten seconds; others have the same tasks and models
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in STUDIES])
 def test_smoke_runs_to_its_verdict(name: str, tmp_path: Path) -> None:
     study = STUDIES[name]
     rows: list[Row] = []
