@@ -55,10 +55,9 @@ def first_tokens(train: Examples, test: Examples, tokens: int) -> np.ndarray:
     seen, and what they are from all arguments in train.
     """
     random = np.random.default_rng(0)
-    known = [arguments for _, arguments, _ in _outermost(train)]
+    roots, known, _ = zip(*_outermost(train), strict=True)
     counts, every = np.array([len(each) for each in known]), np.concatenate(known)
-    roots = np.array([root for root, _, _ in _outermost(train)])
-    labels = {operator: train.y[roots == operator] for operator in OPERATORS}
+    labels = {operator: train.y[np.array(roots) == operator] for operator in OPERATORS}
     answers = []
     for (root, arguments, places), length in zip(_outermost(test), test.lengths, strict=True):
         seen = arguments[places < tokens]

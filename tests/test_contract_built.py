@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faulty_layers import faults_of
 from torch import Tensor, nn
 
 from levelfield.cli.app import main
@@ -49,9 +50,8 @@ class LateInTraining(nn.Linear):
 
 @pytest.mark.parametrize("made, name", [(Late, "w"), (LateInside, "map.bias"), (LateInTraining, "gain")])
 def test_weights_that_a_call_makes_are_one_fault_and_one_sentence(made: type[nn.Module], name: str) -> None:
-    found = {each.rule: each.fault for each in findings.examine(user_mixer(made), 8, causal=True)}
-    faults = [rule for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)]
-    assert faults == [findings.MADE] and "make all weights in __init__, from the width" in found[findings.MADE]
+    found = faults_of(user_mixer(made))
+    assert [*found] == [findings.MADE] and "make all weights in __init__, from the width" in found[findings.MADE]
     with pytest.raises(UserError, match=rf"makes or drops 'inner\.{name}' after it was built"):
         check(user_mixer(made), 8, causal=True)
 
@@ -95,9 +95,8 @@ class Unstored(Table):
 
 
 def test_a_table_that_grows_is_told_how_to_be_registered_and_holds_then() -> None:
-    found = {each.rule: each.fault for each in findings.examine(user_mixer(Table), 8, causal=True)}
-    faults = [rule for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)]
-    assert faults == [findings.MADE] and "memory" not in found[findings.MADE]
+    found = faults_of(user_mixer(Table))
+    assert [*found] == [findings.MADE] and "memory" not in found[findings.MADE]
     assert "changes the shape of 'inner.positions'" in found[findings.MADE]
     assert "register a table that grows with the steps, as of positions, with persistent=False" in found[findings.MADE]
     assert not [each for each in findings.examine(user_mixer(Unstored), 8, causal=True, lengths=(64,)) if each.fault]

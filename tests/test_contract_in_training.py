@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from faulty_layers import Mapped, faults_of
 from torch import Generator, Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -15,15 +16,6 @@ from levelfield.spec import UserError
 from levelfield.user.mixer import user_mixer
 
 FIX = "begin every forward with a fresh state"
-
-
-class Mapped(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.map = nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.map(x)
 
 
 class Carries(Mapped):
@@ -66,9 +58,8 @@ class CarriesInABuffer(Mapped):
 
 @pytest.mark.parametrize("made", [Carries, CarriesWithItsGraph, CarriesInABuffer])
 def test_a_layer_that_carries_a_state_from_batch_to_batch_is_told_so_once(made: type[nn.Module]) -> None:
-    found = {each.rule: each.fault for each in findings.examine(user_mixer(made), 8, causal=True)}
-    faults = [rule for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)]
-    assert faults == [findings.FRESH] and FIX in found[findings.FRESH]
+    found = faults_of(user_mixer(made))
+    assert [*found] == [findings.FRESH] and FIX in found[findings.FRESH]
     with pytest.raises(UserError, match=FIX):
         check(user_mixer(made), 8, causal=True)
 

@@ -8,21 +8,13 @@ from typing import ClassVar
 
 import pytest
 import torch
+from faulty_layers import Mapped, faults_of
 from torch import Generator, Tensor, nn
 
 from levelfield.cli.app import main
 from levelfield.contract import cautions, check, findings
 from levelfield.spec import MixerConfig, UserError
 from levelfield.user.mixer import user_mixer
-
-
-class Mapped(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.map = nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.map(x)
 
 
 class SeedsFirst(Mapped):
@@ -72,8 +64,8 @@ def test_a_layer_that_sets_the_seed_is_told_so_once(mixer: MixerConfig, when: st
     before = torch.get_rng_state()
     with pytest.raises(UserError, match=f"sets torch's seed when it is {when}.*: leave torch.manual_seed out"):
         check(mixer, 8, causal=False, padding=False)
-    found = {each.rule: each.fault for each in findings.examine(mixer, 8, causal=False)}
-    faults = [rule for rule, fault in found.items() if fault not in ("", findings.NOT_REACHED)]
+    found = faults_of(mixer, causal=False)
+    faults = [*found]
     assert faults[0] == findings.SEED and when in found[findings.SEED]
     assert faults == [findings.SEED] or isinstance(mixer, Config), "which does not take a mask as a mixer does"
     if not isinstance(mixer, Config):

@@ -71,6 +71,7 @@ def _named(row: Row) -> tuple[str, str, str]:
     return row.get("model", ""), row.get("protocol", ""), row.get("at", "")
 
 
+@cache
 def measured() -> dict[tuple[int, str], tuple[float, int]]:
     """Returns percent right and how many whole expressions, by levels and the operator at the root, "" for any."""
     with CSV.open(newline="") as file:
