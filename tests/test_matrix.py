@@ -29,6 +29,7 @@ from levelfield.objectives import default_objective
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import Duration, MixerConfig, Model, Recipe, Run, StepLabels, Task, Unlabelled
+from levelfield.studies import every_task
 from levelfield.tasks.bidmc import Bidmc
 from levelfield.tasks.corpus import Corpus, ImdbText
 from levelfield.tasks.image import Image
@@ -144,3 +145,8 @@ def test_a_run_ends_with_finite_losses_and_scores(
 def test_every_task_is_in_the_matrix() -> None:
     kinds = {type(task) for module in tasks.modules().values() for task in module.TASKS.values()}
     assert {type(task) for task in [*GENERATED, *OFFICIAL]} == kinds
+
+
+def test_the_study_of_every_task_has_a_run_of_each_kind_but_texts_of_ones_own() -> None:
+    kinds = {type(task) for module in tasks.modules().values() for task in module.TASKS.values()} - {Corpus}
+    assert {type(run.task) for run in every_task.study.runs("minutes")} == kinds

@@ -5,7 +5,8 @@
     levelfield report every_task --effort minutes
 
 A task on which nothing learns may be hard, or its labels may be wrong; a small model that beats guessing rules the
-second out. It is a check of the data, not a comparison: every task has the model that suits it.
+second out. It is a check of the data, not a comparison: every task has the model that suits it. Each kind of task is
+there once but for `corpus`, which is texts of one's own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from levelfield import tasks
 from levelfield.mixers.conv import Conv
+from levelfield.mixers.gru import GRU
 from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
@@ -28,6 +29,7 @@ from levelfield.spec.study import GUESSES, SHARES
 LOCAL = Conv(kernel=9, hidden=48)
 FAR = efforts.S4_DIAGONAL
 EXACT = efforts.ATTENTION
+STATES = GRU()
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,19 @@ GENERATED: dict[str, Case] = {
     "selective_copying": Case(EXACT, steps=2_000),
     "induction": Case(EXACT, steps=2_000),
     "pulse": Case(LOCAL),
+    "frequent_word": Case(EXACT),
+    "reach": Case(FAR),
+    "in_context_recall": Case(EXACT, steps=2_000),
+    "noisy_recall": Case(EXACT, steps=2_000),
+    "fuzzy_recall": Case(EXACT, steps=2_000),
+    "memorisation": Case(LOCAL),
+    "compression": Case(EXACT, steps=2_000),
+    "dyck": Case(EXACT),
+    "flipflop": Case(STATES),
+    "parity": Case(STATES),
+    "modular": Case(STATES),
+    "words": Case(STATES),
+    "digits": Case(FAR),
 }
 OFFICIAL: dict[str, Case] = {  # these read official files
     "image_15k": Case(FAR, steps=600),
@@ -68,8 +83,8 @@ OFFICIAL: dict[str, Case] = {  # these read official files
 
 
 def task(name: str, effort: Effort) -> Task:
-    """A generated task at the size of the effort; an official one as it is."""
-    return efforts.generated(name, effort) if name in GENERATED else tasks.find(name)
+    """A generated task at the size of the effort; any other as it is."""
+    return efforts.sized_task(name, effort)
 
 
 def runs(effort: Effort) -> tuple[Run, ...]:
