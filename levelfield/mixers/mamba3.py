@@ -147,7 +147,8 @@ class Mamba3Layer(RecurrentLayer):
         """How fast states decay, in a step with dt 1: (B, T, H) -> the same shape, at least LEAST_RATE."""
         if self.config.rates == "softplus":
             return F.softplus(rate).clamp_min(LEAST_RATE)
-        return (rate.clamp_min(0) + (1 - rate.clamp_max(0)).reciprocal()).clamp_min(LEAST_RATE)
+        # Chosen, not added: at 0, where a step of zeros is, both clamps would pass the gradient on, and it count twice.
+        return torch.where(rate > 0, 1 + rate, (1 - rate.clamp_max(0)).reciprocal()).clamp_min(LEAST_RATE)
 
     def _angles(self, dt: Tensor, turn: Tensor, start: Tensor | None) -> Tensor:
         """Sums of the turns, each head's at its own dt, less whole turns: (B, T, H, R). start: (B, H, R) or None."""

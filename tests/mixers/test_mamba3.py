@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Literal
 
 import pytest
 import torch
@@ -116,6 +117,18 @@ def _complex(pairs: Tensor) -> Tensor:
 def test_the_layer_is_its_papers_equations(config: Mamba3) -> None:
     layer = twins.stirred(_build(config))
     twins.equal(layer, partial(_by_hand, layer), (13, 4))
+
+
+@pytest.mark.parametrize("rates", ["softplus", "heavy"])
+def test_a_step_of_zeros_has_the_gradient_that_small_changes_show(rates: Literal["softplus", "heavy"]) -> None:
+    """Its A is exactly 0, where heavy rates pass from one formula to the other."""
+    layer = twins.stirred(_build(Mamba3(state=4, head=8, rates=rates)))
+    x = twins.normal(1, 12, WIDTH).double()
+    x[:, 3::4] = 0.0
+    way, pull = (twins.normal(1, 12, WIDTH, seed=seed).double() for seed in (1, 2))
+    (grad,) = torch.autograd.grad((layer(leaf := x.clone().requires_grad_()) * pull).sum(), leaf)
+    further, back = ((layer(x + step * way) * pull).sum() for step in (1e-6, -1e-6))
+    assert (grad * way).sum().item() == pytest.approx(((further - back) / 2e-6).item(), rel=1e-6)
 
 
 def test_a_layer_counts_ones_modulo_two_over_a_thousand_steps() -> None:

@@ -68,6 +68,21 @@ def test_nothing_asked_is_nothing_said() -> None:
     assert not y.any() and grad.isfinite().all() and grad.any()
 
 
+@pytest.mark.parametrize("size", [2.0**-73, 2.0**-110, 2.0**90])
+def test_small_and_large_queries_and_pulls_are_solved_as_any_other(size: float) -> None:
+    """Answers are linear in queries, and gradients in what pulls: in float32 too, whose squares of 1e-22 are 0."""
+    q, *rest = (part.float() for part in _inputs(40, 0.01, keys=16)[:5])
+    ridge, found = torch.full((3, 16), 0.3), []
+    for asked, pull in ((1.0, 1.0), (size, 1.0), (1.0, size)):
+        leaf = (asked * q).requires_grad_()
+        y, _ = least_squares(Steps(leaf, *rest), ridge)
+        found.append([y, *torch.autograd.grad(y, leaf, torch.full_like(y, pull))])
+    (y, grad), (scaled, same), (_, pulled) = found
+    torch.testing.assert_close(scaled.double(), size * y.double(), rtol=1e-4, atol=1e-5 * size + 2.0**-140)
+    torch.testing.assert_close(same, grad)
+    torch.testing.assert_close(pulled.double(), size * grad.double(), rtol=1e-4, atol=1e-5 * size + 2.0**-140)
+
+
 def test_a_large_penalty_leaves_linear_attention() -> None:
     q, k, v, beta, log_decay, *_ = _inputs(40, 0.1)
     y, _ = least_squares(Steps(q, k, v, beta, log_decay), torch.full((3, 4), 1e9, dtype=torch.float64))

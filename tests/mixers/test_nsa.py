@@ -66,6 +66,34 @@ def test_a_far_block_is_chosen_for_the_key_that_is_asked_for() -> None:
     assert attend_chosen(q, k, v, blocks, BLOCK)[0, 0, 0, 1].item() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("shared", [1, 2])
+def test_of_equal_blocks_the_earlier_are_chosen_however_many_steps_come_later(shared: int) -> None:
+    """A query of zeros weighs all blocks alike, and one that is sure gives most of them nothing at all."""
+    weights = torch.zeros(1, 2, 400, 100)
+    weights[:, :, 200:, 60] = 1.0
+    chosen_of = {}
+    for steps in (250, 303, 400):
+        some = weights[:, :, :steps, : steps // BLOCK]
+        chosen_of[steps] = choose(some, shared, Choice(0, BLOCK, most=6, total=steps))[0, 0]
+    for steps in (250, 303):
+        assert torch.equal(chosen_of[steps], chosen_of[400][:steps])
+    assert sorted(chosen_of[400][150].tolist()) == [0, 1, 2, 3, 36, 37]
+    assert sorted(chosen_of[400][399].tolist()) == [0, 1, 2, 60, 98, 99]
+
+
+def test_steps_of_zeros_are_the_same_in_any_pieces_and_before_any_others() -> None:
+    layer = _build(NSA(heads=4, kv_heads=2, block=4, blocks=4, window=4), 32).double()
+    x = twins.normal(2, 300, 32).double()
+    x[:, ::3] = 0.0
+    with torch.no_grad():
+        whole, first, state, parts = layer(x), layer(x[:, :131]), None, []
+        for part in x.split(37, 1):
+            y, state = layer.step(part, state)
+            parts.append(y)
+    torch.testing.assert_close(first, whole[:, :131])
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+
+
 def _build(config: NSA, width: int = WIDTH) -> NSALayer:
     layer = config.build(width, causal=True, layer=0, generator=Generator().manual_seed(0))
     assert isinstance(layer, NSALayer)

@@ -81,7 +81,8 @@ def attend_pooled(q: Tensor, k: Tensor, v: Tensor, past: int, block: int) -> tup
 def choose(weights: Tensor, shared: int, choice: Choice) -> Tensor:
     """The blocks that each query chooses, (B, G, Q, n), -1 where there are fewer. n is `most`, or all blocks if fewer.
 
-    weights: (B, H, Q, N) of whole blocks, as `attend_pooled` gives them; shared: G.
+    weights: (B, H, Q, N) of whole blocks, as `attend_pooled` gives them; shared: G. Of blocks with equal weights the
+    earlier ones are chosen, as those of a query of zeros: so no choice depends on how many steps come later.
     """
     past, block, most, total = choice
     number, ratio = -(-total // block), weights.shape[1] // shared
@@ -90,8 +91,9 @@ def choose(weights: Tensor, shared: int, choice: Choice) -> Tensor:
     always = (blocks == 0) | (blocks == own) | (blocks == own - 1)
     votes = F.pad(weights.detach().unflatten(1, (shared, ratio)).sum(2), (0, number - weights.shape[3]))
     votes = votes.masked_fill(blocks > own, -1.0).masked_fill(always & (blocks <= own), ratio + 1.0)
-    found = votes.topk(min(most, number), -1)
-    return found.indices.masked_fill(found.values < 0, -1)
+    # Not `topk`, which settles ties differently for rows of different lengths.
+    values, indices = (part[..., :most] for part in votes.sort(dim=-1, descending=True, stable=True))
+    return indices.masked_fill(values < 0, -1)
 
 
 @opaque

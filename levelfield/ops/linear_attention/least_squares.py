@@ -31,6 +31,7 @@ from levelfield.ops.linear_attention.decayed import decayed_attention
 from levelfield.ops.opaque import opaque
 
 ROUNDS = 30
+SCALED = 120  # the largest power of two by which a right-hand side is scaled, and its inverse; float32 has both
 
 
 class Steps(NamedTuple):
@@ -117,7 +118,13 @@ class _Solution(torch.autograd.Function):
 
 
 def _solved(system: _System, q: Tensor, rounds: int) -> Tensor:
-    """Solves (G_t + R) x_t = q_t, nearly, by conjugate gradients: (B, H, T, K). Every step has a course of its own."""
+    """Solves (G_t + R) x_t = q_t, nearly, by conjugate gradients: (B, H, T, K). Every step has a course of its own.
+
+    A solution is as large as what it is for, so each q is brought to about 1 by a power of two, which rounds nothing:
+    of one of 1e-22, as gradients of early steps may be, products would be below any float32, and quotients NaN.
+    """
+    power = torch.frexp(q.abs().amax(-1, keepdim=True)).exponent.clamp(-SCALED, SCALED)
+    q = torch.ldexp(q, -power)
     x, rest, way = torch.zeros_like(q), q, q
     size = torch.linalg.vecdot(rest, rest).unsqueeze(-1)
     rounding = torch.finfo(q.dtype).eps ** 2 * size  # what is left below it is no better known
@@ -128,7 +135,7 @@ def _solved(system: _System, q: Tensor, rounds: int) -> Tensor:
         x, rest = x + far * way, rest - far * seen
         left = torch.linalg.vecdot(rest, rest).unsqueeze(-1)
         way, size = rest + torch.where(open_, left / size, 0) * way, left
-    return x
+    return torch.ldexp(x, power)
 
 
 def _nothing(steps: Steps) -> Past:
