@@ -178,7 +178,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     if not table.cells:
         return []
     learnt = learnt_from(efforts.of_rows(rows, SCALES))
-    holding = [_holding(subject, table, models, machines) for subject, models, machines in HOLDING]
+    holding = [_holding(subject, table, models, machines, learnt) for subject, models, machines in HOLDING]
     failing = [_failing(subject, table, models, machines, learnt) for subject, models, machines in FAILING]
     return [*failing[: len(POSITIVE)], *holding, *failing[len(POSITIVE) :]]
 
@@ -192,7 +192,7 @@ def unasked(rows: Sequence[Row]) -> Finding | None:
     """
     table = Table.of(rows, "length")
     places = {times: _keys(table, (REFERENCE,), ("parity",), times)[0] for times in (1, HELD_AT, FAILED_AT)}
-    both = _holding("negative eigenvalues hold parity", table, (NEGATIVE, REFERENCE), ("parity",))
+    both = _holding("negative eigenvalues hold parity", table, (NEGATIVE, REFERENCE), ("parity",), {})
     if not both.seen or any(key not in table.cells for key in places.values()):
         return None
     answer = {1: "answered yes", 0: "not decided", -1: "answered no"}[both.decided]
@@ -209,8 +209,14 @@ def unasked(rows: Sequence[Row]) -> Finding | None:
     return Finding(f"{REFERENCE} on parity", both.decided, both.seen, facts)
 
 
-def _holding(subject: str, table: Table, models: Sequence[str], tasks: Sequence[str]) -> Finding:
-    """Yes where most seeds of every model hold every task, no where no seed of some model holds some task."""
+def _holding(
+    subject: str, table: Table, models: Sequence[str], tasks: Sequence[str], learnt: Mapping[str, float]
+) -> Finding:
+    """Yes where most seeds of every model hold every task, no where no seed of some model holds some task.
+
+    A no of a model that has not learnt the task at the length of training says so: it is one of this budget. learnt: as
+    of `learnt_from`; of tasks without an entry nothing is said.
+    """
     keys = _keys(table, models, tasks, HELD_AT)
     if missing := _missing(subject, table, keys):
         return missing
@@ -218,6 +224,9 @@ def _holding(subject: str, table: Table, models: Sequence[str], tasks: Sequence[
     decided = 0 if _few(table, keys) else 1 if min(shares) > 0.5 else -1 if 0 in shares else 0
     lost = broken_down(table, models, tasks)
     facts = _facts(table, keys) + (f" No longer held at {FAILED_LENGTH}: {_facts(table, lost)}" if lost else "")
+    trained = [key for key in _keys(table, models, [task for task in tasks if task in learnt], 1) if key in table.cells]
+    if never := _unlearnt(table, trained, learnt):
+        facts += f" Not learnt at the length of training, either: {_facts(table, never)}"
     return Finding(subject, decided, 1 if sum(shares) > len(shares) / 2 else -1, facts)
 
 
@@ -249,19 +258,23 @@ def _failing(
 
     learnt: the percent from which on each task is, as of `learnt_from`.
     """
-    keys = _keys(table, models, tasks, FAILED_AT)
-    if missing := _missing(subject, table, keys):
+    keys, trained = (_keys(table, models, tasks, times) for times in (FAILED_AT, 1))
+    if missing := _missing(subject, table, [*keys, *trained]):
         return missing
-    trained = _keys(table, models, tasks, 1)
-    if unlearnt := [key for key in trained if _share(table.cells[key], learnt[key.task]) <= 0.5]:
+    if unlearnt := _unlearnt(table, trained, learnt):
         least = " and ".join(f"{learnt[task]:.1f} %" for task in tasks)
         facts = f"Not learnt at the length of training, which {least} in most seeds would show: "
         return Finding(subject, 0, 0, facts + _facts(table, unlearnt))
     floors = {key: table.floor(key.task) for key in keys}
     above = [_share(table.cells[key], floors[key] + FAILS * (100 - floors[key])) for key in keys]
     held = [_share(table.cells[key], HOLDS) for key in keys]
-    decided = 0 if _few(table, keys) else 1 if not any(above) else -1 if max(held) > 0.5 else 0
+    decided = 0 if _few(table, [*keys, *trained]) else 1 if not any(above) else -1 if max(held) > 0.5 else 0
     return Finding(subject, decided, -1 if any(held) else 1, _facts(table, keys))
+
+
+def _unlearnt(table: Table, keys: Sequence[Key], learnt: Mapping[str, float]) -> list[Key]:
+    """Returns the cells that most seeds have not learnt, of the percent that each task takes."""
+    return [key for key in keys if _share(table.cells[key], learnt[key.task]) <= 0.5]
 
 
 def _keys(table: Table, models: Sequence[str], tasks: Sequence[str], times: int) -> list[Key]:

@@ -175,6 +175,35 @@ def test_a_model_that_was_not_asked_is_named() -> None:
     assert [finding.decided for finding in findings(without)] == [1, 1, 1, 1, 1, 0, 1, 1, 1]
 
 
+def test_a_model_without_scores_at_the_length_of_training_fails_nothing_yet() -> None:
+    """What fails must have learnt, and in as many seeds as decide anything else: one that has is not enough."""
+
+    def kept(seeds: tuple[int, ...]) -> list[Row]:
+        return [
+            row
+            for row in rows()
+            if (row.get("task"), row.get("model"), row.get("at")) != ("parity", "gla", "length=24")
+            or row.get("seed") in seeds
+        ]
+
+    assert "gla was not asked on parity of 24 steps." in verdict(kept(()))
+    for seeds, answer in (((), (0, 0)), ((0,), (0, 1)), ((0, 2), (0, 1)), ((0, 1, 2), (1, 1))):
+        found = [(finding.decided, finding.seen) for finding in findings(kept(seeds))]
+        assert found == [(1, 1), answer] + [(1, 1)] * 7
+
+
+def test_a_no_of_what_was_not_learnt_at_all_says_so() -> None:
+    never = (0.5, 0.52, 0.6)
+    cell = {("modular", "slstm"): never}
+    found = findings(rows(cell, short=cell))
+    assert [finding.decided for finding in found] == [1] * 5 + [-1] + [1] * 3
+    said = (
+        "Not learnt at the length of training, either: slstm 52.0 % (50.0 to 60.0 over 3 seeds) on modular of 24 steps."
+    )
+    assert found[5].facts.endswith(said)
+    assert "Not learnt" not in verdict(rows(cell))
+
+
 def test_its_name_and_its_effort_are_its_own() -> None:
     assert study.name == "state_tracking" and study.verdict is verdict
     failed, held = study.claim.split("; ")
