@@ -4,7 +4,8 @@
 
 Scores of tasks that differ in difficulty and in what guessing gives cannot share an axis. What can is the share that a
 model has of what guessing leaves to be had: 0 is guessing, and 100 is a perfect score. What lies below the lower end of
-the axis is marked at its edge: a score by a triangle and its value, the rest of a whisker by a small triangle.
+the axis is marked at its edge: a score by a triangle and its value, the rest of a whisker by a small triangle. A task
+on which a model has no score, as of runs that failed or have not ended, says so.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def draw(cells: Cells) -> Figure | None:
     return Figure(*drawn, f"Share of what guessing leaves, on {', '.join(tasks)}, of {', '.join(models)}.")
 
 
+NOTHING = "no score"  # in the line of a task on which a model has none
 CUT = "◂"  # of a score that lies left of the axis
 GOES_ON = 8  # the marker of a whisker that does: a small triangle outside the axis
 
@@ -99,7 +101,10 @@ def _panel(axes: Axes, mine: Sequence[Cell], best: Mapping[str, float], protocol
     for place, (task, most) in enumerate(best.items()):
         axes.barh(place, 100, height=0.84, color=style.GRID, alpha=0.45, zorder=0)
         axes.plot([most, most], [place - 0.42, place + 0.42], color=style.FAINT, linewidth=1.4, zorder=1)
-        for cell in (cell for cell in mine if cell.arm.task == task):
+        of_task = [cell for cell in mine if cell.arm.task == task]
+        if not of_task:
+            axes.text(0, place, NOTHING, fontsize=7.5, color=style.FAINT, va="center_baseline", zorder=4)
+        for cell in of_task:
             rank = protocols.index(cell.arm.protocol)
             height = place + step * (rank - (len(protocols) - 1) / 2)
             _line(axes, cell, height, marks[cell.arm.protocol], shade)

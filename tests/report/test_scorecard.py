@@ -62,6 +62,20 @@ def test_what_lies_left_of_the_axis_is_marked_at_its_edge(monkeypatch: pytest.Mo
     assert "a score of −20, left of the axis" in told and "the whisker goes on" in told
 
 
+def test_a_task_without_a_score_says_so_and_is_not_a_score_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(style, "render", lambda figure, name: (figures.append(figure), ("", b""))[1])
+    results = gap()[1]
+    rows = [row for row in results.rows if (row.get("task"), row.get("model")) != ("image", "conv")]
+    scorecard.draw(gather(type(results)(rows, results.ledgers, results.curves, results.specs)))
+    said = {
+        axes.get_title(loc="left"): [(text.get_text(), text.get_position()) for text in axes.texts]
+        for axes in figures[0].axes
+        if axes.get_visible()
+    }
+    assert said == {"attention": [], "s4": [], "conv": [("no score", (0, 1))]}
+
+
 def test_one_task_needs_no_scorecard() -> None:
     results = gap()[1]
     rows = [row for row in results.rows if row.get("task") == "image"]
