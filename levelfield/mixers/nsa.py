@@ -13,8 +13,9 @@ block scores, and everything else is linear in the length.
     NSA(heads=4, block=16, blocks=4, window=32)          # for shorter sequences
 
 The paper sums blocks up by a learned map whose sizes it does not give, from blocks that overlap and are half as long as
-those chosen from; here and in flash-linear-attention it is their mean, over blocks of one size. Letters: B batch, T
-steps, D width, H heads, G heads of keys, n blocks that a step chooses.
+those chosen from, and its gates come from a network of more than one layer; here and in flash-linear-attention it is
+their mean, over blocks of one size, and gates are one linear map. Letters: B batch, T steps, D width, H heads, G heads
+of keys, n blocks that a step chooses.
 """
 
 from __future__ import annotations

@@ -58,15 +58,21 @@ def _griffin(heads: int, window: int) -> Pattern:
 
 
 def _hymba(heads: int, window: int) -> Pattern:
-    return (Hymba(heads), *(Hymba(heads, window=window) for _ in range(15)))
+    far, near = Hymba(heads), Hymba(heads, window=window)
+    return tuple(far if layer in (0, 15, 31) else near for layer in range(32))
 
 
 HYBRIDS: dict[str, Hybrid] = {
-    "jamba": Hybrid("Lieber et al. 2024: one attention layer in eight", "mixtures of experts", _jamba),
+    "jamba": Hybrid(
+        "Lieber et al. 2024: one attention layer in eight, the fifth",
+        "norms of Mamba's step, B and C, keys and values that heads share, and mixtures of experts",
+        _jamba,
+    ),
     "samba": Hybrid("Ren et al. 2024: Mamba and attention to a window in turn", "nothing", _samba),
     "qwen3_next": Hybrid(
         "Qwen3-Next's configuration: attention is every fourth layer",
-        "attention's output gate, rotation of a quarter of its channels alone, and mixtures of experts",
+        "attention's output gate, norms of its queries and keys and rotation of a quarter of their channels alone, "
+        "keys that heads share in both kinds of layers, and mixtures of experts",
         _qwen3_next,
     ),
     "kimi_linear": Hybrid(
@@ -80,9 +86,10 @@ HYBRIDS: dict[str, Hybrid] = {
         _griffin,
     ),
     "hymba": Hybrid(
-        "Dong et al. 2024: attention and a state-space model side by side in every layer; of 32 layers, the first and "
-        "the middle one have no window",
-        "learned first steps (meta tokens), keys and values that two layers share, and a last layer without a window",
+        "Dong et al. 2024: attention and a state-space model side by side in every layer; of the 32 layers of "
+        "Hymba-1.5B, the first, the sixteenth and the last have no window",
+        "learned first steps (meta tokens), keys and values that heads and two layers share, and the fourth tap of the "
+        "convolution that the released model has",
         _hymba,
     ),
 }

@@ -23,7 +23,7 @@ ORDERS = {
     "qwen3_next": "gated_deltanet gated_deltanet gated_deltanet attention",
     "kimi_linear": "kda kda kda attention",
     "griffin": "rglru rglru attention",
-    "hymba": " ".join(["hymba"] * 16),
+    "hymba": " ".join(["hymba"] * 32),
 }
 
 
@@ -43,6 +43,21 @@ def test_layers_follow_each_other_as_printed_and_the_model_is_causal(name: str) 
         before, after = net.hidden_states(x, None), net.hidden_states(changed, None)
     torch.testing.assert_close(before[:, :8], after[:, :8])
     assert not torch.allclose(before[:, 8:], after[:, 8:])
+
+
+def test_attention_to_all_steps_is_where_the_released_models_have_it() -> None:
+    """Hymba-1.5B's `global_attn_idx`, Jamba-v0.1's `attn_layer_offset` of each `attn_layer_period`, and Qwen3-Next's
+    and Kimi Linear's layers, counted from 0."""
+    places = {
+        name: [
+            layer
+            for layer, mixer in enumerate(pattern(name, heads=2, window=5))
+            if isinstance(mixer, Attention | Hymba) and mixer.window is None
+        ]
+        for name in HYBRIDS
+    }
+    wanted = {"jamba": [4], "samba": [], "qwen3_next": [3], "kimi_linear": [3], "griffin": [], "hymba": [0, 15, 31]}
+    assert places == wanted
 
 
 @pytest.mark.parametrize("name", ["samba", "Jamba", "kimi-linear", "Qwen3-Next", "griffin(heads=2)"])
