@@ -52,17 +52,18 @@ def summarise(
     within: Limits = (-math.inf, math.inf),
     examples: float | None = None,
     stderr: float | None = None,
+    test: Limits | None = None,
 ) -> Summary | None:
     """Returns n, median, spread and intervals; None where no value is finite.
 
     within: the metric's range. examples: behind each share (`within` is SHARE). stderr: over examples, where the metric
-    is no share.
+    is no share. test: the interval over examples, where it is another than these give.
     """
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
         return None
     mean = fmean(finite)
-    test = _test(mean, within, examples, stderr)
+    test = test or _test(mean, within, examples, stderr)
     below, above = (mean - test[0], test[1] - mean) if test else (0.0, 0.0)
     interval = None
     if len(finite) > 1:

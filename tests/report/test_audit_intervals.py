@@ -79,16 +79,17 @@ def test_squared_errors_are_not_cut_as_shares_are() -> None:
         found = {r.get("metric"): r.get("value", 0.0) for r in findings([arm], np.full(400, -3.0))}
         assert found["score_low"] < found["score"] < found["score_high"] < 0
         width.append(found["score_high"] - found["score_low"])
-    assert width[0] == pytest.approx(2 * 1.96 * errors[0].std() / 20, rel=1e-3) and width[1] > width[0]
+    assert 1 < width[0] / (2 * 1.96 * errors[0].std() / 20) < 1.08 and width[1] > width[0]
 
 
 def test_no_interval_of_a_squared_error_goes_beyond_none() -> None:
+    """Two large errors leave open how large others may be, and seeds that differ cannot make it none."""
     errors = -np.where(np.arange(200) % 100 == 0, 20.0, 0.01)
-    found = {
-        row.get("metric"): row.get("value", 0.0)
-        for row in findings([Scored("a", RULE, 0.0, errors[None])], -np.ones(200))
-    }
-    assert found["score_low"] < found["score"] < found["score_high"] == 0.0
+    for seeds, most in ((errors[None], -0.01), (np.stack([errors, 3 * errors]), 0.0)):
+        rows = findings([Scored("a", RULE, 0.0, seeds)], -np.ones(200))
+        found = {row.get("metric"): row.get("value", 0.0) for row in rows}
+        assert 3 * found["score"] > found["score_low"] and found["score"] < found["score_high"] <= most
+    assert found["score_high"] == 0.0
 
 
 def test_examples_of_one_group_are_not_as_many_independent_ones() -> None:

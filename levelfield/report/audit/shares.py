@@ -8,8 +8,8 @@ for all arms together, and Welch's over the seeds of the arm and of the referenc
 bootstrap over two or three is narrower, and held the truth in 72 and 77 of 100 simulations. Whether anything is
 learnable is decided first, at 1 %, by what the trained weights score on test examples drawn anew. Nothing has a share
 where it is not. Of examples that come in groups, such as those of one patient, whole groups are drawn anew, and a score
-counts as one of so many fewer examples as its groups make it less certain. Of fewer than some twenty groups no such
-interval is wide enough, so that nothing is learnable there.
+counts as one of so many fewer examples as its groups make it less certain (`report.grouped`). Of fewer than some twenty
+groups no such interval is wide enough, so that nothing is learnable there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from levelfield.report import grouped
 from levelfield.report.decisions import SPAN, Contrast, Seeds
 from levelfield.report.stats import SHARE, summarise
 from levelfield.spec import Row
@@ -170,12 +171,12 @@ def _as_kept(guessing: np.ndarray, scores: np.ndarray) -> np.ndarray:
 def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limited:
     """Returns the mean and its interval, over test examples and, where there are several, over seeds."""
     seeds, mean_scores = scores.mean(1, dtype=np.float64), scores.mean(0, dtype=np.float64)
-    count = len(mean_scores) / design_effect(mean_scores - mean_scores.mean(), groups)
     if right_or_wrong:
-        found, unit = summarise((100 * seeds).tolist(), SHARE, examples=max(1, round(count))), 100
+        count = grouped.independent(mean_scores, groups)
+        found, unit = summarise((100 * seeds).tolist(), SHARE, examples=count), 100
     else:
-        stderr = float(mean_scores.std()) / math.sqrt(count)
-        found, unit = summarise(seeds.tolist(), within=(-math.inf, 0.0), stderr=stderr), 1
+        least, most = grouped.limits(-mean_scores, groups)
+        found, unit = summarise(seeds.tolist(), within=(-math.inf, 0.0), test=(-most, -least)), 1
     mean = float(seeds.mean())
     low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)
     return mean, low / unit, high / unit
