@@ -77,6 +77,50 @@ def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress =
     return Marked(measure, unjudged)
 
 
+def near_pairs(examples: Examples, progress: Progress = no_progress) -> Iterator[np.ndarray]:
+    """Yields pairs of near duplicates, (M, 2), a block of examples at a time: all of pictures and of signals that are
+    ranked by all their values, and of others those among the NEIGHBOURS likeliest of each."""
+    splits, count = {"all": examples}, len(examples)
+    if side := _side(splits):
+        yield from _all_pairs(_small(examples, count, side), np.arange(count), PICTURES, progress)
+        return
+    for (part,) in _of_one_length(splits, {"all": count}):
+        if part.least > HIGHEST:
+            continue
+        values = part.length * part.x.shape[1]
+        size = _dimensions(len(part.numbers), values)
+        if size == values:
+            yield from _all_pairs(_views(part, None), part.numbers, part.least, progress)
+        else:
+            yield from _likeliest(part, _views(part, _projection(values, size)), _least(part.least, size, False))
+
+
+def _all_pairs(views: np.ndarray, numbers: np.ndarray, least: float, progress: Progress) -> Iterator[np.ndarray]:
+    """Yields pairs of which the products of views reach the least. views: (n, d). numbers: of the examples, (n,)."""
+    size = max(1, min(ROWS, VALUES // max(1, len(views))))
+    for first in range(0, len(views), size):
+        a, b = np.nonzero(np.triu(views[first : first + size] @ views[first:].T >= least, 1))
+        yield numbers[first + np.stack([a, b], 1)]
+        progress("near duplicates", min(first + size, len(views)), len(views))
+
+
+def _likeliest(part: _Part, views: np.ndarray, least: float) -> Iterator[np.ndarray]:
+    """Yields pairs of near duplicates among the likeliest, which are measured."""
+    for first in range(0, len(views), ROWS):
+        product = views[first : first + ROWS] @ views.T
+        product[np.arange(len(product)), first + np.arange(len(product))] = -1
+        best = _best(product)
+        rows, ranks = np.nonzero(np.take_along_axis(product, best, 1) >= least)
+        if len(rows):
+            places, partners = first + rows, best[rows, ranks]
+            near = part.correlations(places, part, partners) >= part.least
+            yield np.stack([part.numbers[places[near]], part.numbers[partners[near]]], 1)
+
+
+def _projection(values: int, size: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((values, size), np.float32)
+
+
 def threshold(freedom: int, count: int) -> float:
     """Returns the correlation that makes two signals near duplicates, at least SIGNALS; 1.0 where none does.
 
@@ -177,7 +221,7 @@ def _mark_signals(
         highest = max(highest, least)
         count, values = sum(len(part.numbers) for part in group), group[0].length * group[0].x.shape[1]
         size = _dimensions(count, values)
-        matrix = None if size == values else np.random.default_rng(0).standard_normal((values, size), np.float32)
+        matrix = None if size == values else _projection(values, size)
         parts = [part._replace(views=_views(part, matrix)) for part in group]
         for rows in parts:
             for first in range(0, len(rows.numbers), ROWS):

@@ -64,8 +64,18 @@ def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress =
 
     flags: (N, splits), of the examples of all splits end to end.
     """
+    pairs, measure = near_pairs(flags, splits, progress)
+    _set(flags, _owner(splits), pairs)
+    return measure
+
+
+def near_pairs(
+    exact: np.ndarray, splits: Mapping[str, Examples], progress: Progress = no_progress
+) -> tuple[np.ndarray, str]:
+    """Returns pairs of near duplicates, (M, 2), by their places among the examples of all splits, and what near means.
+    Exact duplicates may be among them. exact: their flags, (N, splits)."""
     parts = [_Part(examples.x, examples.offsets[:: examples.documents]) for examples in splits.values()]
-    owner = np.repeat(np.arange(len(splits)), [len(examples) for examples in splits.values()])
+    flags, owner = exact.copy(), _owner(splits)
     wide = _similar(parts, progress)
     _set(flags, owner, wide.pairs)
     measure = f"Jaccard similarity of shingles >= {SIMILAR}"
@@ -73,12 +83,18 @@ def mark(flags: np.ndarray, splits: Mapping[str, Examples], progress: Progress =
     steps = np.concatenate([np.diff(part.ends) for part in parts])
     numbers, again = np.flatnonzero(steps < SHORT), flags.copy()
     short = _gathered(parts, numbers)
-    _set(again, owner, numbers[_hardly_changed(short)])
+    changed = numbers[_hardly_changed(short)]
+    _set(again, owner, changed)
     new = int((again & ~flags).any(1).sum())
-    if new >= LEAST and TIMES * _by_chance(short, new) <= new:
-        flags |= again
-        measure += f", or below {SHORT} steps one symbol in {CHANGED} changed, and at least one"
-    return measure
+    if new < LEAST or TIMES * _by_chance(short, new) > new:
+        return wide.pairs, measure
+    measure += f", or below {SHORT} steps one symbol in {CHANGED} changed, and at least one"
+    return np.concatenate([wide.pairs, changed]), measure
+
+
+def _owner(splits: Mapping[str, Examples]) -> np.ndarray:
+    """Returns the place of the split of each example, (N,)."""
+    return np.repeat(np.arange(len(splits)), [len(examples) for examples in splits.values()])
 
 
 def _set(flags: np.ndarray, owner: np.ndarray, pairs: np.ndarray) -> None:

@@ -14,6 +14,8 @@ What is measured here lies beside the runs, each part written when it is done, s
         later-latest-3.npy      what it and the commonest label score after the first 3 steps, (2, N)
         folds-length.npy        of data without a test split of its own, the rule's cross-validated scores of all
                                 examples, (N,): those of train first, then of val and test
+        sets.npy                the set of each of these that is kept in one fold, and that of its near duplicates,
+                                (2, N)
 """
 
 from __future__ import annotations
@@ -26,14 +28,24 @@ from typing import NamedTuple
 import numpy as np
 
 from levelfield import tasks
-from levelfield.data import duplicates, prepared
+from levelfield.data import copies, duplicates, prepared
 from levelfield.data.audit import folds, shallow, steps
 from levelfield.data.audit.facts import facts
 from levelfield.data.audit.view import View
 from levelfield.data.duplicates import Duplicates
 from levelfield.files import atomic, disk_errors, read_json, read_rows, save_array, unreadable, write_json, write_rows
 from levelfield.presets import audit
-from levelfield.report.audit.shares import DISORDERED, FREE, RULE, WINDOW, Scored, cross_validated, findings, unleaked
+from levelfield.report.audit.shares import (
+    DISORDERED,
+    FEWEST_GROUPS,
+    FREE,
+    RULE,
+    WINDOW,
+    Scored,
+    cross_validated,
+    findings,
+    unleaked,
+)
 from levelfield.runs import store
 from levelfield.spec import (
     SPLITS,
@@ -51,12 +63,13 @@ from levelfield.spec import (
     Values,
     digest,
     label_sets,
+    no_progress,
 )
 from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
-LEAKED = "leaked.npy"
+LEAKED, SETS = "leaked.npy", "sets.npy"
 DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
@@ -110,38 +123,51 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
 def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progress: Progress) -> None:
     """Scores the rules that are not there yet on all examples, where the split is one of many that might have been."""
     missing = [name for name in shallow.PROBES if not _kept(where, "folds", name).exists()]
-    found = pooled(task, base, folders) if missing else None
-    if found is None:
+    whole = pooled(task, base, folders) if missing else None
+    if whole is None:
         return
-    fold = folds.folds(found.sets)
+    if not (where / SETS).exists():
+        _save(where / SETS, kept_together(task, base, folders, whole, progress))
+    sets, _ = _array(where / SETS)
+    if equal_groups(sets) < folds.FOLDS:
+        return
+    fold = folds.folds(sets)
     for done, name in enumerate(missing):
         progress("rules in five folds", done, len(missing))
-        scores = folds.held_out(task, found.examples, fold, shallow.PROBES[name])
+        scores = folds.held_out(task, whole, fold, shallow.PROBES[name])
         _save(_kept(where, "folds", name), scores.astype(np.float32))
         progress("rules in five folds", done + 1, len(missing))
 
 
-class Pooled(NamedTuple):
-    """The examples of all splits that an audit has, and the number of the set of each, (N,): of one set are those that
-    share a group or an input."""
-
-    examples: Examples
-    sets: np.ndarray
-
-
-def pooled(task: Task, base: Task, folders: Folders) -> Pooled | None:
-    """Returns all examples, where the test split is carved; None where the data bring one, or where their sets amount
-    to fewer equally large ones than there are folds."""
+def pooled(task: Task, base: Task, folders: Folders) -> Examples | None:
+    """Returns the examples of all splits that an audit has, where the test split is carved; None where the data bring
+    one."""
     if not isinstance(task, OwnData) or not isinstance(base, View) or not task.carved:
         return None
     splits = base.apart or prepared.load(base, folders.data)
-    whole = folds.joined([splits[split] for split in SPLITS])
-    kinds = [duplicates.hashed(whole, whole.documents)]
-    if groups := task.groups:
-        of = prepared.load(task, folders.data)
-        kinds.append(np.concatenate([groups[split][base.chosen(of[split], split)] for split in SPLITS]))
-    sets = folds.kept_together(*kinds)
-    return Pooled(whole, sets) if equal_groups(sets) >= folds.FOLDS else None
+    return folds.joined([splits[split] for split in SPLITS])
+
+
+def kept_together(
+    task: Task, base: Task, folders: Folders, whole: Examples, progress: Progress = no_progress
+) -> np.ndarray:
+    """Returns two numbers for each of these examples, (2, N): of the set that is kept in one fold, of those that share
+    a group or are duplicates, directly or by way of others; and of the set of its near duplicates as well.
+
+    The two are the same where near duplicates can be kept together: of smooth signals nearly all may be near duplicates
+    by way of others, and one set of them can be divided into no folds.
+    """
+    assert isinstance(task, OwnData) and isinstance(base, View)
+    of = prepared.load(task, folders.data)
+    chosen = {split: base.chosen(of[split], split) for split in SPLITS}
+    folded, groups = task.folded, task.groups
+    texts = folds.joined([folded[split].take(chosen[split]) for split in SPLITS]) if folded else None
+    kinds = [np.unique(duplicates.hashed(whole, whole.documents), return_inverse=True)[1]]
+    if groups:
+        kinds.append(np.concatenate([groups[split][chosen[split]] for split in SPLITS]))
+    exact = folds.kept_together(*kinds)
+    near = folds.kept_together(exact, copies.sets(task.input, whole, progress, folded=texts))
+    return np.stack([near if equal_groups(near) >= FEWEST_GROUPS else exact, near])
 
 
 def _save(path: Path, array: np.ndarray) -> None:
@@ -218,8 +244,11 @@ def _apart(task: Task, base: Task, where: Path, folders: Folders) -> tuple[np.nd
 def _cross_validated(task: Task, base: Task, folders: Folders, where: Path) -> Iterator[Row]:
     """Yields what each rule scores in five folds."""
     kept = {name: _array(path) for name in shallow.PROBES if (path := _kept(where, "folds", name)).exists()}
-    if kept and (found := pooled(task, base, folders)):
-        yield from cross_validated(kept, floor(base, found.examples, found.examples), found.sets)
+    if kept and (whole := pooled(task, base, folders)):
+        sets, near = _array(where / SETS)
+        yield from cross_validated(kept, floor(base, whole, whole), sets)
+        if apart := folds.divided(near, folds.folds(sets)):
+            yield DATA | Row(metric="near_apart", split="all", value=float(apart), n=len(near))
 
 
 class Alike(NamedTuple):

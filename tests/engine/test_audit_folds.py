@@ -92,11 +92,14 @@ def test_groups_and_equal_inputs_are_kept_together_in_a_part_of_the_data_too(
     (tmp_path / "a.csv").write_text("\n".join(["x,y,who", *(",".join(map(str, row)) for row in rows)]))
     for group in ("who", ""):
         task = OwnData(str(tmp_path / "a.csv"), text="x", label="y", group=group)
-        found = auditing.pooled(task, audit.seen(task, "smoke"), Folders(tmp_path / "runs", tmp_path / "data"))
-        assert found is not None and len(found.examples) == 310
-        texts = [bytes(found.examples.sequence(i)).decode() for i in range(310)]
+        base, where = audit.seen(task, "smoke"), Folders(tmp_path / "runs", tmp_path / "data")
+        whole = auditing.pooled(task, base, where)
+        assert whole is not None and len(whole) == 310
+        sets, near = auditing.kept_together(task, base, where, whole)
+        assert (sets == near).all(), "none is nearly another's duplicate"
+        texts = [bytes(whole.sequence(i)).decode() for i in range(310)]
         of: dict[str, set[int]] = {}
-        for text, number in zip(texts, folds.folds(found.sets).tolist(), strict=True):
+        for text, number in zip(texts, folds.folds(sets).tolist(), strict=True):
             of.setdefault(text, set()).add(number)
             if group and " of " in text:
                 of.setdefault("group " + text.partition(" of ")[2], set()).add(number)
@@ -155,3 +158,56 @@ def test_classes_of_ten_persons_in_test_have_not_moved(tmp_path: Path) -> None:
     rows = rows_of(OwnData(str(path), text="text", label="label", group="who"), tmp_path)
     train, test = (Reading.of(rows).fact("largest_class", split) for split in ("train", "test"))
     assert abs(train - test) > 0.1 and not any(row.get("metric") == "shifted" for row in rows)
+
+
+def redrawn(path: Path, originals: int, copies: int) -> Path:
+    """Texts of 150 letters, each of which comes several times with two letters changed, always with the label that a
+    coin gave the first: nothing but a copy tells it."""
+    rng = np.random.default_rng(0)
+    lines = ["text,label"]
+    for _ in range(originals):
+        first, label = rng.choice(list("abcdefghijklmnop"), 150), int(rng.integers(2))
+        for _ in range(copies):
+            text = first.copy()
+            text[rng.integers(0, 150, 2)] = rng.choice(list("abcdefghijklmnop"), 2)
+            lines.append(f"{''.join(text)},{label}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_near_duplicates_do_not_make_a_rule_seem_to_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where near duplicates lie in different folds, counts of 5-grams have their labels; kept together, nothing has."""
+    monkeypatch.setattr(shallow, "PROBES", {"5-grams": shallow.PROBES["5-grams"]})
+    task = OwnData(str(redrawn(tmp_path / "a.csv", 120, 4)), text="text", label="label")
+    found = Reading.of(rows_of(task, tmp_path))
+    kept, guessing = found.folds["5-grams"], found.folded.guessing
+    assert kept.low < 0.5 < kept.high and not found.surely and "near duplicates in other" not in words.five_folds(found)
+    base, where = audit.seen(task, "minutes"), Folders(tmp_path / "runs", tmp_path / "data")
+    whole = auditing.pooled(task, base, where)
+    assert whole is not None
+    sets, _ = auditing.kept_together(task, base, where, whole)
+    assert sorted(np.bincount(sets).tolist()) == [4] * 120
+    apart = folds.held_out(task, whole, folds.folds(np.arange(480)), shallow.PROBES["5-grams"])
+    assert apart.mean() > 0.95 > guessing + 0.3
+
+
+def smooth(path: Path, count: int) -> Path:
+    """Pieces of one wave from all places of it, each nearly a duplicate of the next: one set of near duplicates."""
+    rng, path = np.random.default_rng(0), path / "waves"
+    path.mkdir()
+    starts = rng.permutation(count) * 2 * np.pi / count
+    np.save(path / "x.npy", np.sin(starts[:, None] + np.linspace(0, 6, 120)).astype(np.float32))
+    np.save(path / "y.npy", rng.integers(0, 2, count))
+    return path
+
+
+@pytest.mark.usefixtures("few_rules")
+def test_where_all_are_nearly_alike_folds_keep_only_equal_inputs_together_and_the_page_says_so(tmp_path: Path) -> None:
+    task = OwnData(str(smooth(tmp_path, 200)))
+    rows = rows_of(task, tmp_path)
+    found = Reading.of(rows)
+    assert found.fact("near_apart") == 200
+    said = "So many are nearly alike that 200 have near duplicates in other parts, which may inflate scores."
+    assert words.five_folds(found).endswith(said)
+    told = replace(found, surely="length", learnable=False, tested=200)
+    assert words.lead(told).endswith(said)

@@ -49,6 +49,15 @@ def folds(sets: np.ndarray) -> np.ndarray:
     return fold[sets]
 
 
+def divided(sets: np.ndarray, fold: np.ndarray) -> int:
+    """Returns how many examples have a set that lies in several folds. sets: the number of each one's set, from 0 on,
+    (N,). fold: (N,)."""
+    least, most = np.full(sets.max() + 1, FOLDS), np.full(sets.max() + 1, -1)
+    np.minimum.at(least, sets, fold)
+    np.maximum.at(most, sets, fold)
+    return int((least < most)[sets].sum())
+
+
 def joined(parts: Sequence[Examples]) -> Examples:
     """Returns the examples of several splits, whose targets are not at steps, as one, without their slices."""
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])

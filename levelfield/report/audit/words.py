@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from levelfield.report.audit.faults import LEAK, amount, faults, leaky, nearly
+from levelfield.report.audit.faults import amount, faults, leaky
 from levelfield.report.audit.reading import LEARNABLE, MOST, Number, Reading, width
 from levelfield.report.audit.shares import DISORDERED, FEWEST, FEWEST_GROUPS, FREE, RULE
 from levelfield.report.audit.terms import arm, as_good, beside_guessing, known, plain, rule_words, scores, steps_of
@@ -56,9 +56,10 @@ def _in_folds(found: Reading) -> str:
     """What five folds show of the best rule, where they show it to be above guessing."""
     if not found.surely:
         return ""
+    score = scores(found, found.folds[found.surely], found.folded.guessing, found.folded.led)
     return (
         f" In five folds over all {found.folded.tested:,.0f} examples, {arm(found, found.surely)} is above guessing: "
-        f"it {scores(found, found.folds[found.surely], found.folded.guessing, found.folded.led)}."
+        f"it {score}.{_near_in_folds(found)}"
     )
 
 
@@ -299,9 +300,11 @@ def five_folds(found: Reading) -> str:
 
 
 def _near_in_folds(found: Reading) -> str:
-    """Says that near duplicates are not kept in one part, as equal inputs are; "" where test and train share none."""
-    near = nearly(found) >= LEAK
-    return " Near duplicates may lie in different parts, by which scores may be inflated as well." if near else ""
+    """Says how many examples have near duplicates in other parts; "" where all are kept together."""
+    if not (apart := found.fact("near_apart")):
+        return ""
+    count = found.led(f"{apart:,.0f}", "near_apart")
+    return f" So many are nearly alike that {count} have near duplicates in other parts, which may inflate scores."
 
 
 def paragraph(found: Reading) -> str:

@@ -1,0 +1,64 @@
+"""Puts examples that are duplicates of each other, exact or near, into sets, such as are kept in one fold.
+
+    sets(task.input, examples)      # [0, 1, 0, 2]: the first and the third are duplicates
+
+What a near duplicate is `duplicates.py` says. One of a near duplicate is in the set too, though it may be none of the
+first; so sets are the connected components of pairs. Of symbols these are the pairs that are counted there. Pictures,
+and signals that are few or short enough to be ranked by all their values, are compared all with all. Of other signals
+the 32 likeliest of each are measured, so that a set of more than that may come apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from levelfield.data import correlated, duplicates
+from levelfield.spec import Examples, Input, Progress, Tokens, no_progress
+
+
+def sets(
+    kind: Input, examples: Examples, progress: Progress = no_progress, *, folded: Examples | None = None
+) -> np.ndarray:
+    """Returns the number of the set of each example, (N,), from 0 on. folded: the examples in the form in which near
+    duplicates are looked for, of `Task.folded`."""
+    texts = folded or examples
+    keys = [np.unique(duplicates.hashed(each, each.documents), return_inverse=True)[1] for each in (examples, texts)]
+    found = np.arange(len(examples))
+    for key in keys:
+        found = joined(found, np.stack([np.arange(len(key)), first_of(key)[key]], 1))
+    for pairs in _near(kind, texts, found, progress):
+        found = joined(found, pairs)
+    return np.unique(found, return_inverse=True)[1]
+
+
+def first_of(numbers: np.ndarray) -> np.ndarray:
+    """Returns the first example of each number from 0 on. numbers: (N,), of which none is left out."""
+    return np.unique(numbers, return_index=True)[1]
+
+
+def joined(of: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Returns the least example of the set of each, (N,), once the sets of each pair are one. of: the same before,
+    (N,). pairs: (M, 2)."""
+    of = of.copy()
+    while True:
+        ends = of[pairs]
+        apart = ends[:, 0] != ends[:, 1]
+        if not apart.any():
+            return of
+        pairs, ends = pairs[apart], ends[apart]
+        np.minimum.at(of, ends.max(1), ends.min(1))
+        while (of != of[of]).any():
+            of = of[of]
+
+
+def _near(kind: Input, examples: Examples, exact: np.ndarray, progress: Progress) -> Iterator[np.ndarray]:
+    """Yields pairs of near duplicates, (M, 2) each. exact: the number of the set of exact ones, (N,)."""
+    if not isinstance(kind, Tokens):
+        yield from correlated.near_pairs(examples, progress)
+        return
+    from levelfield.data import shingled  # which compiles
+
+    repeated = np.bincount(exact, minlength=len(exact))[exact] > 1
+    yield shingled.near_pairs(repeated[:, None], {"all": examples}, progress)[0]
