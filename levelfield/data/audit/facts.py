@@ -8,6 +8,7 @@ Everything is counted from the arrays, as the data card counts it (`data/card.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -32,6 +33,8 @@ from levelfield.spec import (
 )
 from levelfield.spec.groups import design_effect
 
+ONE_TARGET = 0.95  # share of groups that have one target in all examples, from which it is said
+CHANCE = 0.001  # that targets which have nothing to do with groups pass for such
 SHIFTED = 0.05  # share of test examples of other classes than in train, up to which nothing is said
 FEWEST = 20  # examples of a split, of fewer of which one may well have most of the variance
 PLACES = ("least", "median", "95 %", "most")  # of the lengths, as a card has them
@@ -81,10 +84,13 @@ def facts(
     if isinstance(task.input, Signal) and isinstance(task.output, StepLabels) and task.input.channels > CHANNELS:
         yield _row("channels", "all", task.input.channels)
         yield _row("channels_read", "all", CHANNELS)  # by rules of the latest steps
-    train, test = (np.asarray(splits[split].y) for split in ("train", "test"))
+    targets = {split: np.asarray(splits[split].y) for split in SPLITS}
+    train, test = targets["train"], targets["test"]
     both = (grouped["train"], grouped["test"]) if grouped else None
     if isinstance(task.output, Label) and (moved := shifted(train, test, both)):
         yield _row("shifted", "test", moved, n=len(splits["test"]))
+    if grouped and not isinstance(task.output, StepLabels):
+        yield from _alike(*(np.concatenate([np.asarray(of[split]) for split in SPLITS]) for of in (targets, grouped)))
     if (certified := task.certified_range) is not None and not card.faults:
         yield _row("certified_range", "all", certified)
 
@@ -118,6 +124,38 @@ def shifted(train: np.ndarray, test: np.ndarray, groups: tuple[np.ndarray, np.nd
     noise = np.sqrt(2 / np.pi * both * (1 - both) * spread).sum() / 2  # the mean, by chance
     moved = float(np.abs(here - there).sum() / 2)
     return moved if moved > SHIFTED + 2 * noise else 0.0
+
+
+def _alike(targets: np.ndarray, groups: np.ndarray) -> Iterator[Row]:
+    """Yields of how many groups there are several examples, and how many of these have one target; nothing where that
+    says nothing."""
+    several, alike = one_target(targets, groups)
+    if alike:
+        yield _row("groups_of_several", "all", several)
+        yield _row("groups_with_one_target", "all", alike)
+
+
+def one_target(targets: np.ndarray, groups: np.ndarray) -> tuple[int, int]:
+    """Returns how many groups have several examples, and how many of these have one target in all of them; 0 for the
+    latter where they are less than ONE_TARGET of them, or where targets drawn for each example by itself might do it.
+
+    Were targets so drawn, a group of m examples would have one by the sum over targets of their shares to the m. Of so
+    many groups with several targets as that lets expect, no more than there are would be found less than once in 1 /
+    CHANCE (Chernoff's bound). targets: (N,), or (N, columns). groups: the number of each one's group, (N,).
+    """
+    _, own = np.unique(np.asarray(targets).reshape(len(targets), -1), axis=0, return_inverse=True)
+    _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    first = np.full(len(sizes), -1)
+    first[of] = own.ravel()
+    mixed = np.zeros(len(sizes), bool)
+    mixed[of[own.ravel() != first[of]]] = True
+    many, shares = sizes > 1, np.bincount(own.ravel()) / len(own)
+    several, found = int(many.sum()), int(mixed.sum())
+    if not several or several - found < ONE_TARGET * several:
+        return several, 0
+    expected = sum(count * (1 - float((shares**m).sum())) for m, count in enumerate(np.bincount(sizes[many])) if count)
+    unlikely = found < expected and found - expected - found * math.log(max(found, 1) / expected) < math.log(CHANCE)
+    return several, several - found if unlikely else 0
 
 
 def outlier(split: Examples) -> float:

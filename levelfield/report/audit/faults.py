@@ -82,6 +82,14 @@ def faults(found: Reading) -> Iterator[str]:
             groups = found.led(f"{count:,.0f}", metric, split, pair)
             have = "group has" if count == 1 else "groups have"
             yield f"{groups} {have} rows in both {both}: a score there is no score on new groups."
+    if alike := found.fact("groups_with_one_target"):
+        several = found.fact("groups_of_several")
+        count = found.led(f"In {'all' if alike == several else f'{alike:,.0f} of'}", "groups_with_one_target")
+        yield (
+            f"{count} {several:,.0f} groups of several rows, every row has the same "
+            f"{'label' if found.in_percent else 'target'}: there are no more independent ones than groups, and a model "
+            "may recognise a group instead of what is asked."
+        )
     if left := found.fact("left_out"):
         rows, were = ("row", "was") if left == 1 else ("rows", "were")
         yield f"{found.led(f'{left:,.0f}', 'left_out')} {rows} without input or label, or broken, {were} left out."

@@ -43,11 +43,11 @@ METHOD = (
     "may have several, or chance where that is higher; of numbers, the mean of training. Numbers are divided by their "
     "standard deviation in training, and so are errors. The reference is the arm, model or rule, that is best on "
     "validation; a share is (score - guessing) / (reference - guessing) on the test examples. Intervals of scores are "
-    "Wilson's, or normal ones of squared errors, and those of shares the bootstrap's over test examples, the same for "
-    "all arms; both widened by what seeds differ. Of fewer than some twenty groups, and where a few groups or large "
-    "errors decide a score, they are too narrow. Whether anything is learnable is decided first, at 1 %, on at least "
-    "100 test examples, of 20 groups or more; without it there are no shares. A share is above 100 % where an arm was "
-    "better on test than the reference, which was better on validation."
+    "Wilson's, or of the logarithm of squared errors, with Student's t over groups, and those of shares the "
+    "bootstrap's over test examples, the same for all arms; both widened by what seeds differ. Of fewer than some "
+    "twenty groups, and where few groups or errors are unlike all others, they are too narrow. Whether anything is "
+    "learnable is decided first, at 1 %, on at least 100 test examples, of 20 groups or more; without it there are no "
+    "shares. A share is above 100 % where an arm was better on test than the reference, which was better on validation."
 )
 READING = (
     "A number in a table leads to its list here, one in a sentence to its line there. A line is a row of the file, in "
@@ -226,6 +226,7 @@ def overlaps(found: Reading, index: PlainIndex) -> Table:
         "near_duplicates": "examples with a near duplicate",
         "not_compared": "examples too short to tell near duplicates from chance",
         "shared_groups": "groups on both sides",
+        "groups_with_one_target": "groups of several rows that have one label or target",
         "contradictions": "inputs with different labels",
         "left_out": "rows left out",
         "cut": "sequences that were cut",
