@@ -71,8 +71,8 @@ def test_the_page_says_that_labels_are_those_of_groups(tmp_path: Path) -> None:
     told.append(" ".join(faults(found_in(tmp_path / "b.csv", labels))))
     for said, count in zip(told, ("all 40", "39 of 40"), strict=True):
         assert (
-            f"In {count} groups of several rows, every row has the same label: there are no more independent ones than "
-            "groups, and a model may recognise a group instead of what is asked."
+            f"In {count} groups of several rows, every row has the same label: only as many of these are independent "
+            "as there are groups, and a model may recognise a group instead of what is asked."
         ) in said
     mixed = np.random.default_rng(1).integers(0, 2, 160)
     assert "every row has" not in " ".join(faults(found_in(tmp_path / "c.csv", mixed)))

@@ -87,8 +87,8 @@ def faults(found: Reading) -> Iterator[str]:
         count = found.led(f"In {'all' if alike == several else f'{alike:,.0f} of'}", "groups_with_one_target")
         yield (
             f"{count} {several:,.0f} groups of several rows, every row has the same "
-            f"{'label' if found.in_percent else 'target'}: there are no more independent ones than groups, and a model "
-            "may recognise a group instead of what is asked."
+            f"{'label' if found.in_percent else 'target'}: only as many of these are independent as there are groups, "
+            "and a model may recognise a group instead of what is asked."
         )
     if left := found.fact("left_out"):
         rows, were = ("row", "was") if left == 1 else ("rows", "were")
