@@ -2,10 +2,10 @@
 
     sets(task.input, examples)      # [0, 1, 0, 2]: the first and the third are duplicates
 
-What a near duplicate is `duplicates.py` says. One of a near duplicate is in the set too, though it may be none of the
-first; so sets are the connected components of pairs. Of symbols these are the pairs that are counted there. Pictures,
-and signals that are few or short enough to be ranked by all their values, are compared all with all. Of other signals
-the 32 likeliest of each are measured, so that a set of more than that may come apart.
+`duplicates.py` says what a near duplicate is. What is near a near duplicate is in the set too, though it may not be
+near the first; so sets are the connected components of pairs. Of symbols these are the pairs that are counted there.
+Pictures, and signals that are few or short enough to be ranked by all their values, are compared all with all. Of other
+signals the 32 likeliest of each are measured, so that a set of more than that may come apart.
 """
 
 from __future__ import annotations
