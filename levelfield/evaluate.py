@@ -1,4 +1,4 @@
-"""Evaluates a network on a split, which gives one score per example; there is no other evaluation loop.
+"""Evaluates a network on a split, which gives one score per example; there is no other loop that scores.
 
 scores = evaluate(net, split, Classify(), task.input, batch=64, seed=0)
 scores.mean, scores.stderr
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
-from levelfield.data.batches import Batch, SplitOnDevice
+from levelfield.data.batches import Batch, ModelInput, SplitOnDevice
 from levelfield.objectives import Scores, Trainable, default_objective
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
@@ -135,8 +135,12 @@ def validation_scores(net: Network, batch: Batch, objective: Trainable, spec: In
     """The scores, (B,), of the part that selects checkpoints, the first, on its own input (clean for a label)."""
     scored = objective.parts[0]
     shown = scored.model_input(batch, spec, generator)
-    hidden_states = net.hidden_states(shown.x, batch.mask, shown.masked)
-    return scored.score(net.head(scored.key, hidden_states, batch.mask), batch, shown, spec)
+    return scored.score(_outputs(net, scored.key, batch, shown), batch, shown, spec)
+
+
+def _outputs(net: Network, head: str, batch: Batch, shown: ModelInput) -> Tensor:
+    """Returns the outputs of a head, (B, outputs), or one at each step, for a batch as the model is shown it."""
+    return net.head(head, net.hidden_states(shown.x, batch.mask, shown.masked), batch.mask)
 
 
 def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) -> SplitScores:
@@ -145,9 +149,29 @@ def label_scores(net: Network, task: Task, examples: Examples, batch: int = 64) 
     batch: examples at once; fewer where so many would be more than NUMBERS in every layer.
     """
     split = SplitOnDevice(examples, next(net.parameters()).device)
-    fit = NUMBERS // max(1, split.longest * examples.documents * net.model.width)
-    scores = evaluate(net, split, default_objective(task), task.input, batch=max(1, min(batch, fit)), seed=0)
+    at_once = _fitting(net, split, batch)
+    scores = evaluate(net, split, default_objective(task), task.input, batch=at_once, seed=0)
     return replace(scores, groups=task.test_groups)
+
+
+def _fitting(net: Network, split: SplitOnDevice, batch: int) -> int:
+    """Returns how many examples make at most NUMBERS in a layer's output; no more than `batch`, and one at least."""
+    fit = NUMBERS // max(1, split.longest * split.examples.documents * net.model.width)
+    return max(1, min(batch, fit))
+
+
+@torch.no_grad()
+def label_outputs(net: Network, task: Task, examples: Examples, batch: int = 32) -> Tensor:
+    """Returns what `label_scores` would score, the outputs of the head, (N, outputs) on the CPU, as the split is
+    ordered. batch: as there."""
+    split = SplitOnDevice(examples, next(net.parameters()).device)
+    scored, made = default_objective(task).parts[0], []
+    with _in_eval_mode(net):
+        for indices in torch.arange(len(split)).split(_fitting(net, split, batch)):
+            given = split.gather(indices)
+            shown = scored.model_input(given, task.input, generator(0, "evaluate"))
+            made.append(_outputs(net, scored.key, given, shown).cpu())
+    return torch.cat(made)
 
 
 def score_row(task: Task, scores: SplitScores, at: str) -> Row:

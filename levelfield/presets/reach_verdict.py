@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from levelfield.report.certified_ranges import PASSED, asked, seen_by
+from levelfield.report.against_printed import pairs
+from levelfield.report.certified_ranges import PASSED, ROUNDING, asked, declared, gaps, refuted, seen_by
 from levelfield.report.decisions import FEWEST
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
@@ -45,7 +46,7 @@ def verdict(rows: Sequence[Row]) -> str:
     found, seen = by_range(rows), seen_by(rows)
     if not found:
         return "Nothing can be said yet: no run has been asked at its range."
-    return " ".join(part for part in (_certificate(found, seen), _reaches(found, seen)) if part)
+    return " ".join(part for part in (*_proof(rows, found, seen), _reaches(found, seen)) if part)
 
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
@@ -66,9 +67,10 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
         return []
     further = sorted(model for model, longest in free.items() if longest > widest)
     short = sorted(model for model, longest in free.items() if longest < max(ranges))
-    proved = -1 if _broken(found, seen) else 1
+    proved = -1 if _broken(found, seen) or refuted(rows) else 1
+    proof = " ".join(part for part in _proof(rows, found, seen) if part)
     return [
-        Finding("windows no wider than the range score one half", proved, proved, _certificate(found, seen)),
+        Finding("windows no wider than the range score one half", proved, proved, proof),
         _some("some models that see everything reach further than any window", further, len(free), ""),
         _some("some of them reach less far than they were asked", short, len(free), _reaches(found, seen)),
     ]
@@ -96,16 +98,66 @@ def _broken(found: Scores, seen: Mapping[str, int]) -> list[tuple[str, int, floa
     return [(model, apart, value) for model, apart, value in _bound(found, seen) if abs(value - 0.5) > EXACT]
 
 
-def _certificate(found: Scores, seen: Mapping[str, int]) -> str:
+def _proof(rows: Sequence[Row], found: Scores, seen: Mapping[str, int]) -> tuple[str, str, str]:
+    """Returns which declarations are wrong, whether the others' scores are what is proved, and how these were checked;
+    "" for what there is not."""
+    alike = [row for row in gaps(rows) if row.get("model", "") in seen and _at_its_range(row)]
+    return _refuted(rows), _certificate(found, seen, alike), _checked(alike, len(_bound(found, seen)))
+
+
+def _at_its_range(row: Row) -> bool:
+    at = pairs(row.get("at", ""))
+    return at["asked"] == at["trained"]
+
+
+def _refuted(rows: Sequence[Row]) -> str:
+    """Names the models that a trained network contradicts in what they declare."""
+    fields = declared(rows)
+    return " ".join(
+        f"What {model} declares is wrong of a trained model, unless `levelfield data verify reach` finds a fault: "
+        f"seeing {fields[model]} steps, and doing the same at each, it would answer alike to twins at range "
+        f"{pairs(row.get('at', ''))['asked']}, but in double precision an output differs by "
+        f"{row.get('value', math.nan):.2g} of the largest one. So it counts as seeing everything."
+        for model, row in refuted(rows).items()
+    )
+
+
+def _checked(alike: Sequence[Row], bound: int) -> str:
+    """Says how far apart outputs for twins lie. bound: the runs of which one half is proved."""
+    if not alike:
+        return ""
+    worst, sizes = max(row.get("value", 0.0) for row in alike), sorted({row.get("n", 0) for row in alike})
+    classes = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+    doubt = (
+        ", as where a layer computes a part in single precision; that it sees a little of the rest is not excluded"
+        if worst > ROUNDING
+        else ""
+    )
+    all_of = len(alike) == bound
+    return (
+        f"In double precision, outputs for twins ({classes} classes a run) differ by at most {worst:.2g} of the "
+        f"largest one in {'all' if all_of else len(alike)} of these runs{doubt}."
+        f"{'' if all_of else ' What the others declare was not checked.'}"
+    )
+
+
+def _certificate(found: Scores, seen: Mapping[str, int], alike: Sequence[Row]) -> str:
+    """Says whether the scores are what is proved. alike: rows of models that answer alike to twins."""
     bound = _bound(found, seen)
     if not bound:
         return ""
     if broken := _broken(found, seen):
         model, apart, value = broken[0]
+        places = {(row.get("model", ""), int(pairs(row.get("at", ""))["asked"])) for row in alike}
+        cause = (
+            "its answers to twins are the same in double precision, so rounding tells them apart."
+            if (model, apart) in places
+            else "check the data with `levelfield data verify reach`, and of a mixer of your own the `receptive_field` "
+            "that it declares."
+        )
         return (
             f"Something is wrong: {model}, which sees {seen[model]} steps, has {100 * value:.2f} % at range {apart}, "
-            "where exactly 50 % is proved; check the data with `levelfield data verify reach`, and of a mixer of your "
-            "own the `receptive_field` that it declares."
+            f"where exactly 50 % is proved; {cause}"
         )
     worst = max(abs(value - 0.5) for _, _, value in bound)
     exactly = "exactly 50 %" if worst == 0 else f"50 % within {100 * worst:.2f} points, which is rounding"

@@ -4,16 +4,20 @@
 
 Whether a model bridges a range after training at that range is one question, and whether it then bridges longer ones
 is another; both are about ranges that are proved to be needed (docs/reach.md). For models whose mixers declare that
-they see a bounded number of steps this number is a row too, and reports draw what is proved from it.
+they see a bounded number of steps this number is a row too, and reports draw what is proved from it. Whether it is true
+of the trained model at what it is asked there shows in the row `twin_gap`: how far its outputs for twins, sequences
+between which no window of so many steps tells, lie apart in double precision.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from levelfield.evaluate import label_scores, score_row
+from levelfield.evaluate import label_outputs, label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ class Ranges(Probe):
     def measure(self, net: Network, run: Run, load: Callable[[Task], Mapping[SplitName, Examples]]) -> Iterator[Row]:
         """Yields a row at "asked=R,trained=r" for every R that the model takes, and one for the steps that it sees.
 
+        Where these are no more than R, another row at that place says how far apart its outputs for twins are.
+
         Raises UserError where the task has no certified range.
         """
         trained, bound = run.task.certified_range, run.model.max_length
@@ -51,5 +57,24 @@ class Ranges(Probe):
             too_long = factor > 1 and asked.max_length > self.longest
             if too_long or (bound is not None and asked.max_length > bound):
                 continue
-            scores = label_scores(net, asked, load(asked)["test"])
-            yield score_row(asked, scores, f"asked={factor * trained},trained={trained}")
+            test, at = load(asked)["test"], f"asked={factor * trained},trained={trained}"
+            yield score_row(asked, label_scores(net, asked, test), at)
+            if field is not None and field <= factor * trained:
+                yield from _twin_gap(net, asked, test, at)
+
+
+def _twin_gap(net: Network, task: Task, test: Examples, at: str) -> Iterator[Row]:
+    """Yields the largest difference of an output between twins, as a part of the largest output, in double precision.
+
+    None where the task has no twins, an output is not finite, or a layer does not run in double precision.
+    """
+    if task.twins == 1:
+        return
+    try:
+        outputs = label_outputs(deepcopy(net).double(), task, test).double().unflatten(0, (-1, task.twins))
+    except (Exception, SystemExit):  # whatever a user's own layer raises
+        return
+    most, gap = float(outputs.abs().amax()), float((outputs.amax(1) - outputs.amin(1)).amax())
+    if math.isfinite(most):
+        found = Row(metric="twin_gap", unit="", at=at, split="test", value=gap / most if most else 0.0)
+        yield found | Row(n=len(outputs), status="ok")

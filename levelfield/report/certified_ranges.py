@@ -5,6 +5,7 @@
 
 Most lines lie on one another at 50 or at 100 %, so that each model has a panel of its own. Of a model that sees a
 window, a thick line at 50 % begins at the steps that it sees: no other score is possible from there on (docs/reach.md).
+Where the trained model tells twins apart there, what it declares to see is wrong, and it has no such line.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 PASSED = 0.95
 """The score from which a seed counts as reaching the range."""
 
+ROUNDING, IN_SINGLE = 1e-9, 1e-5
+"""The largest gap between twins, as a part of the largest output, that rounding leaves in double precision, and where a
+layer computes a part in single precision. Measured gaps are in docs/reach.md."""
+
 SEES_ALL, WINDOW, PROVED = "#0072b2", "#9a3d00", "#f0b27a"  # blue and orange: any eye tells them apart
 SHORTEST, LONGEST = (0.65, 0.78, 0.89), (0.04, 0.16, 0.29)  # ranges of training: the longer, the darker
 COLUMNS, WIDE, TALL = 5, 11.4, 1.9  # inches; TALL is a row of panels
@@ -53,9 +58,27 @@ def asked(rows: Sequence[Row]) -> Mapping[str, Asked]:
 
 
 def seen_by(rows: Sequence[Row]) -> dict[str, int]:
+    """Returns the steps that each bounded model sees, as its mixers declare, unless a trained one shows otherwise."""
+    wrong = refuted(rows)
+    return {model: steps for model, steps in declared(rows).items() if model not in wrong}
+
+
+def declared(rows: Sequence[Row]) -> dict[str, int]:
     """Returns the steps that each bounded model sees, as its mixers declare, from rows of the probe `ranges`."""
     named = (row for row in rows if row.get("metric") == "receptive_field" and not row.get("at"))
     return {row.get("model", ""): round(row.get("value", 0)) for row in named}
+
+
+def gaps(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows that say how far apart the outputs of a trained model for twins are, from the same probe. There
+    are none of runs that an earlier version measured, and of layers that do not run in double precision."""
+    return [row for row in rows if row.get("metric") == "twin_gap" and math.isfinite(row.get("value", math.nan))]
+
+
+def refuted(rows: Sequence[Row]) -> dict[str, Row]:
+    """Returns the models that tell twins apart although what they declare forbids it, each with its largest gap."""
+    ranked = sorted(gaps(rows), key=lambda row: row.get("value", 0.0))
+    return {row.get("model", ""): row for row in ranked if row.get("value", 0.0) > IN_SINGLE}
 
 
 def percents(rows: Sequence[Row]) -> list[float]:

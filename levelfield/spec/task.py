@@ -172,6 +172,12 @@ class Task(ABC, ReadsFiles):
         return None
 
     @property
+    def twins(self) -> int:
+        """How many examples, one after another in every split, have the same windows of up to `certified_range` steps;
+        1 where nothing is proved."""
+        return 1
+
+    @property
     def longest_range(self) -> int | None:
         """The longest range that `at_range` takes; None where none is too long."""
         return None

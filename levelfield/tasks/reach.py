@@ -92,7 +92,7 @@ class Reach(Task):
 
     @property
     def twins(self) -> int:
-        """The number of orders, which is that of the sequences in a class."""
+        """The number of orders, which is that of the sequences in a class. They follow one another."""
         return math.factorial(self.marks)
 
     @property

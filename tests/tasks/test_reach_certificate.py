@@ -78,3 +78,12 @@ def test_three_marks_are_evenly_spaced_in_every_class(monkeypatch: pytest.Monkey
     splits["test"] = type(splits["test"]).of_equal_length(rows, splits["test"].y, splits["test"].slices)
     monkeypatch.setattr(reach, "SAMPLE", 1)
     assert task.certify(splits).faults == ("test: the marks of example 6 are 6 and 7 steps apart",)
+
+
+@pytest.mark.parametrize("task", [TASK, Reach(6, marks=3, symbols=4, easiest=3, train=60, val=12, test=24)])
+def test_twins_follow_one_another(task: Reach) -> None:
+    """They are equal but for the names of their marks, and other classes are not."""
+    for examples in task.build(None).values():
+        unnamed = [np.minimum(examples.sequence(row), task.symbols).tobytes() for row in range(len(examples))]
+        classes = [set(unnamed[at : at + task.twins]) for at in range(0, len(unnamed), task.twins)]
+        assert {len(each) for each in classes} == {1} and len(set.union(*classes)) == len(classes)
