@@ -235,6 +235,7 @@ def reach(
     options: Annotated[ReachOptions, arg(name="")] = REACH_OPTIONS,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
+    dry_run: Switch = False,
 ) -> None:
     """Find the longest certified range that a mixer learns, beside attention, S4 and convolutions; write the report.
 
@@ -242,6 +243,7 @@ def reach(
         mixer: the name of a mixer, or FILE.py:Class or package.module:Class of your own, mapping (B, T, D) to (B, T, D)
         effort: how much compute it may take, and so how long the ranges are
         report_dir: folder of reports
+        dry_run: say what it comes to (runs, FLOPs, time, what differs between the arms), and train nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
@@ -250,7 +252,10 @@ def reach(
 
     source = Source(REACH, mixer, options.options())
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
-    study = job.source.load()
+    study = source.load()
+    if dry_run:
+        _show_plan(source, study, effort, "", (execution.runs_dir, execution.data))
+        return
     ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))
 
 

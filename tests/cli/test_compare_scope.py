@@ -9,6 +9,8 @@ import pytest
 
 from levelfield.cli import streams
 from levelfield.cli.app import main
+from levelfield.engine.find import Source
+from levelfield.presets.options import Options
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -75,6 +77,19 @@ def test_a_dry_run_prints_the_plan_and_makes_nothing(
         shown.append([line for line in said.splitlines() if not line.startswith("All 2 runs")])  # a time is measured
     assert shown[0] == shown[1]
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ""] in ([], ["__pycache__"])
+
+
+def test_a_dry_run_of_reach_says_what_it_would_train_and_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six models at two ranges with two seeds each, as the study has them."""
+    monkeypatch.chdir(tmp_path)
+    words = ["conv(hidden=16)", "--effort", "smoke", "--seeds", "2", "--steps", "3"]
+    runs = Source("reach", words[0], Options(seeds=2, steps=3)).load().runs("smoke")
+    main(["reach", *words, "--dry-run"])
+    said = capsys.readouterr().out
+    assert len(runs) == 24 and "24 runs, 0 done" in said and "All 24 runs: " in said
+    assert all(run.model.label in said for run in runs) and not list(tmp_path.iterdir())
 
 
 def test_the_name_in_files_is_answered_with_the_name_to_type(capsys: pytest.CaptureFixture[str]) -> None:
