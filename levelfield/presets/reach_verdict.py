@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from levelfield.report.against_printed import pairs
-from levelfield.report.certified_ranges import PASSED, ROUNDING, asked, declared, gaps, refuted, seen_by
+from levelfield.report.certified_ranges import PASSED, ROUNDING, Gap, asked, declared, gaps, refuted, seen_by
 from levelfield.report.decisions import FEWEST
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
@@ -101,13 +100,8 @@ def _broken(found: Scores, seen: Mapping[str, int]) -> list[tuple[str, int, floa
 def _proof(rows: Sequence[Row], found: Scores, seen: Mapping[str, int]) -> tuple[str, str, str]:
     """Returns which declarations are wrong, whether the others' scores are what is proved, and how these were checked;
     "" for what there is not."""
-    alike = [row for row in gaps(rows) if row.get("model", "") in seen and _at_its_range(row)]
+    alike = [gap for gap in gaps(rows) if gap.model in seen and gap.asked == gap.trained]
     return _refuted(rows), _certificate(found, seen, alike), _checked(alike, len(_bound(found, seen)))
-
-
-def _at_its_range(row: Row) -> bool:
-    at = pairs(row.get("at", ""))
-    return at["asked"] == at["trained"]
 
 
 def _refuted(rows: Sequence[Row]) -> str:
@@ -116,17 +110,17 @@ def _refuted(rows: Sequence[Row]) -> str:
     return " ".join(
         f"What {model} declares is wrong of a trained model, unless `levelfield data verify reach` finds a fault: "
         f"seeing {fields[model]} steps, and doing the same at each, it would answer alike to twins at range "
-        f"{pairs(row.get('at', ''))['asked']}, but in double precision an output differs by "
-        f"{row.get('value', math.nan):.2g} of the largest one. So it counts as seeing everything."
-        for model, row in refuted(rows).items()
+        f"{gap.asked:,}, but in double precision an output differs by {gap.value:.2g} of the largest one. So it counts "
+        "as seeing everything."
+        for model, gap in refuted(rows).items()
     )
 
 
-def _checked(alike: Sequence[Row], bound: int) -> str:
+def _checked(alike: Sequence[Gap], bound: int) -> str:
     """Says how far apart outputs for twins lie. bound: the runs of which one half is proved."""
     if not alike:
         return ""
-    worst, sizes = max(row.get("value", 0.0) for row in alike), sorted({row.get("n", 0) for row in alike})
+    worst, sizes = max(gap.value for gap in alike), sorted({gap.classes for gap in alike})
     classes = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
     doubt = (
         ", as where a layer computes a part in single precision; that it sees a little of the rest is not excluded"
@@ -141,14 +135,14 @@ def _checked(alike: Sequence[Row], bound: int) -> str:
     )
 
 
-def _certificate(found: Scores, seen: Mapping[str, int], alike: Sequence[Row]) -> str:
-    """Says whether the scores are what is proved. alike: rows of models that answer alike to twins."""
+def _certificate(found: Scores, seen: Mapping[str, int], alike: Sequence[Gap]) -> str:
+    """Says whether the scores are what is proved. alike: of models that answer alike to twins."""
     bound = _bound(found, seen)
     if not bound:
         return ""
     if broken := _broken(found, seen):
         model, apart, value = broken[0]
-        places = {(row.get("model", ""), int(pairs(row.get("at", ""))["asked"])) for row in alike}
+        places = {(gap.model, gap.asked) for gap in alike}
         cause = (
             "its answers to twins are the same in double precision, so rounding tells them apart."
             if (model, apart) in places

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -69,16 +69,34 @@ def declared(rows: Sequence[Row]) -> dict[str, int]:
     return {row.get("model", ""): round(row.get("value", 0)) for row in named}
 
 
-def gaps(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows that say how far apart the outputs of a trained model for twins are, from the same probe. There
-    are none of runs that an earlier version measured, and of layers that do not run in double precision."""
-    return [row for row in rows if row.get("metric") == "twin_gap" and math.isfinite(row.get("value", math.nan))]
+class Gap(NamedTuple):
+    """How far apart the outputs of one trained model for twins lie at most, as a part of the largest output.
+
+    trained, asked: the ranges of training and of the twins, steps. classes: of twins that were compared.
+    """
+
+    model: str
+    trained: int
+    asked: int
+    value: float
+    classes: int
 
 
-def refuted(rows: Sequence[Row]) -> dict[str, Row]:
+def gaps(rows: Sequence[Row]) -> list[Gap]:
+    """Returns what the probe `ranges` has measured of twins. There is nothing of runs that an earlier version measured,
+    and of layers that do not run in double precision."""
+    found = [row for row in rows if row.get("metric") == "twin_gap" and math.isfinite(row.get("value", math.nan))]
+    places = [pairs(row.get("at", "")) for row in found]
+    return [
+        Gap(row.get("model", ""), int(at["trained"]), int(at["asked"]), row.get("value", 0.0), row.get("n", 0))
+        for row, at in zip(found, places, strict=True)
+    ]
+
+
+def refuted(rows: Sequence[Row]) -> dict[str, Gap]:
     """Returns the models that tell twins apart although what they declare forbids it, each with its largest gap."""
-    ranked = sorted(gaps(rows), key=lambda row: row.get("value", 0.0))
-    return {row.get("model", ""): row for row in ranked if row.get("value", 0.0) > IN_SINGLE}
+    ranked = sorted(gaps(rows), key=lambda gap: gap.value)
+    return {gap.model: gap for gap in ranked if gap.value > IN_SINGLE}
 
 
 def percents(rows: Sequence[Row]) -> list[float]:

@@ -5,7 +5,6 @@ The layers below pass the contract, which tries made-up inputs with fresh weight
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -133,7 +132,7 @@ def measured(net: Network, run: Run) -> list[Row]:
 
 
 def gaps(found: list[Row]) -> list[float]:
-    return [row.get("value", math.nan) for row in certified_ranges.gaps(found)]
+    return [gap.value for gap in certified_ranges.gaps(found)]
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -208,7 +207,7 @@ def test_a_gap_is_the_largest_difference_within_a_class_by_the_largest_output() 
 def test_what_computes_in_single_precision_is_not_accused_and_not_cleared() -> None:
     run = run_of(user_mixer(InSingle))
     found = measured(trained(run), run)
-    assert all(certified_ranges.ROUNDING < gap < certified_ranges.IN_SINGLE / 10 for gap in gaps(found))
+    assert all(certified_ranges.ROUNDING < each < certified_ranges.IN_SINGLE / 10 for each in gaps(found))
     assert certified_ranges.seen_by(found) == {"mine": 9}
     assert "that it sees a little of the rest is not excluded" in reach_verdict.verdict(found)
 
@@ -222,5 +221,5 @@ def test_a_layer_that_does_not_run_in_double_precision_is_scored_and_not_checked
 
 def test_a_model_that_sees_more_than_the_range_is_not_compared_there() -> None:
     run = run_of(Conv(9, hidden=WIDTH))
-    places = [row.get("at") for row in certified_ranges.gaps(measured(trained(run, steps=1), run))]
-    assert run.model.proved_field == 17 and places == ["asked=36,trained=9"]
+    (gap,) = certified_ranges.gaps(measured(trained(run, steps=1), run))
+    assert run.model.proved_field == 17 and (gap.trained, gap.asked, gap.classes) == (9, 36, 50)
