@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from levelfield.report.certified_ranges import PASSED, ROUNDING, Gap, asked, declared, gaps, refuted, seen_by
+from levelfield.report.certified_ranges import PASSED, Gap, asked, declared, gaps, refuted, seen_by
 from levelfield.report.decisions import FEWEST
 from levelfield.report.verdicts import Finding
 from levelfield.spec import Row
@@ -123,8 +123,8 @@ def _checked(alike: Sequence[Gap], bound: int) -> str:
     worst, sizes = max(gap.value for gap in alike), sorted({gap.classes for gap in alike})
     classes = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
     doubt = (
-        ", as where a layer computes a part in single precision; that it sees a little of the rest is not excluded"
-        if worst > ROUNDING
+        ", where a layer computes a part in single precision, so that seeing a little of the rest is not excluded"
+        if any(gap.single for gap in alike)
         else ""
     )
     all_of = len(alike) == bound
@@ -142,7 +142,7 @@ def _certificate(found: Scores, seen: Mapping[str, int], alike: Sequence[Gap]) -
         return ""
     if broken := _broken(found, seen):
         model, apart, value = broken[0]
-        places = {(gap.model, gap.asked) for gap in alike}
+        places = {(gap.model, gap.asked) for gap in alike if not gap.single}
         cause = (
             "its answers to twins are the same in double precision, so rounding tells them apart."
             if (model, apart) in places

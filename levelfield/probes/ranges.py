@@ -6,7 +6,8 @@ Whether a model bridges a range after training at that range is one question, an
 is another; both are about ranges that are proved to be needed (docs/reach.md). For models whose mixers declare that
 they see a bounded number of steps this number is a row too, and reports draw what is proved from it. Whether it is true
 of the trained model at what it is asked there shows in the row `twin_gap`: how far its outputs for twins, sequences
-between which no window of so many steps tells, lie apart in double precision.
+between which no window of so many steps tells, lie apart in double precision. Where a layer computes a part in single
+precision even so, that row is `twin_gap_single`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from levelfield.evaluate import label_outputs, label_scores, score_row
 from levelfield.spec import Examples, Probe, Row, Run, SplitName, Task, UserError
@@ -66,15 +72,33 @@ class Ranges(Probe):
 def _twin_gap(net: Network, task: Task, test: Examples, at: str) -> Iterator[Row]:
     """Yields the largest difference of an output between twins, as a part of the largest output, in double precision.
 
-    None where the task has no twins, an output is not finite, or a layer does not run in double precision.
+    None where the task has no twins, an output is not finite, or a layer does not take double precision.
     """
     if task.twins == 1:
         return
+    seen = _Precisions()
     try:
-        outputs = label_outputs(deepcopy(net).double(), task, test).double().unflatten(0, (-1, task.twins))
+        exact = deepcopy(net).double()
+        with seen:
+            outputs = label_outputs(exact, task, test)
     except (Exception, SystemExit):  # whatever a user's own layer raises
         return
+    outputs = outputs.double().unflatten(0, (-1, task.twins))
     most, gap = float(outputs.abs().amax()), float((outputs.amax(1) - outputs.amin(1)).amax())
     if math.isfinite(most):
-        found = Row(metric="twin_gap", unit="", at=at, split="test", value=gap / most if most else 0.0)
+        metric = "twin_gap_single" if seen.single else "twin_gap"
+        found = Row(metric=metric, unit="", at=at, split="test", value=gap / most if most else 0.0)
         yield found | Row(n=len(outputs), status="ok")
+
+
+class _Precisions(TorchDispatchMode):
+    """Watches what is computed in its scope. single: whether some of it is of fewer digits than double precision, as
+    norms of some layers always are, whose rounding is then much larger."""
+
+    single = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for each in tree_leaves(made):
+            self.single |= isinstance(each, Tensor) and each.is_floating_point() and each.dtype != torch.float64
+        return made

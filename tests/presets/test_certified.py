@@ -287,10 +287,11 @@ def test_the_verdict_says_what_was_checked_of_trained_models() -> None:
         "has exactly 50 %. In double precision, outputs for twins (500 classes a run) differ by at most 7.3e-16 of the "
         "largest one in 1 of these runs. What the others declare was not checked. Reach, "
     ) in reach_verdict.verdict(one)
-    both = [*one, gap("conv17", 256, 2e-7, n=125)]
+    assert certified_ranges.seen_by([*one, gap("conv17", 256, 2e-7)]) == {}, "of double precision that is far too much"
+    both = [*one, gap("conv17", 256, 2e-7, n=125) | Row(metric="twin_gap_single")]
     assert (
         "In double precision, outputs for twins (125 to 500 classes a run) differ by at most 2e-07 of the largest one "
-        "in all of these runs, as where a layer computes a part in single precision; that it sees a little of the rest "
+        "in all of these runs, where a layer computes a part in single precision, so that seeing a little of the rest "
         "is not excluded. Reach, "
     ) in reach_verdict.verdict(both)
     said = reach_verdict.verdict([*one, row("conv17", 64, 0.6, 1)])
