@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import unwrap
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -287,6 +288,17 @@ def sound(weights: Iterable[Tensor], buffers: Iterable[Tensor]) -> bool:
     return bool(torch.stack([*finite, *(~table.isnan().any() for table in buffers)]).all())
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's, without the wrappers by which torch's compiler passes its methods over: the first call of one imports
+    that compiler, which takes seconds, and here only networks are compiled."""
+
+    add_param_group = unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = unwrap(torch.optim.AdamW.zero_grad)
+    state_dict = unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = unwrap(torch.optim.AdamW.load_state_dict)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
 def make_optimizer(net: Network, recipe: Recipe, rules: Mapping[str, ParamRule]) -> torch.optim.Optimizer:
     """Returns AdamW with a group for each pair of rate and decay. A mixer's rules precede the recipe.
 
@@ -303,7 +315,7 @@ def make_optimizer(net: Network, recipe: Recipe, rules: Mapping[str, ParamRule])
         groups.setdefault((recipe.lr if rule.lr is None else rule.lr, decay), []).append(parameter)
     listed = [{"params": ps, "lr": lr, "base": lr, "weight_decay": wd} for (lr, wd), ps in sorted(groups.items())]
     fused = all(p.is_floating_point() for p in net.parameters())
-    return torch.optim.AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
+    return AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
 
 
 def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:

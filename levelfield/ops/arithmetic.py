@@ -250,6 +250,12 @@ class Operations(TorchDispatchMode):
         self.total = self.transforms = 0
         self.uncounted: set[str] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Has torch call what counts as it is. Else its first call imports torch's compiler, which takes seconds, and
+        each passes through it."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)

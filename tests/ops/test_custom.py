@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,11 +89,22 @@ def test_a_new_operator_has_a_kernel_a_device_and_a_gradient() -> None:
     torch.library.opcheck(square.overload, (x,))
 
 
-def test_calling_an_operator_does_not_import_the_compiler() -> None:
+def test_neither_operators_nor_runs_import_the_compiler(tmp_path: Path) -> None:
+    """Torch's takes seconds. The run has each of what else would import it: an embedding, an optimizer and a count of
+    FLOPs; a checkpoint saves and restores an optimizer too."""
     code = (
-        "import sys, torch; from levelfield.mixers import find\n"
+        "import sys; from pathlib import Path; from dataclasses import replace\n"
+        "import tiny, torch; from levelfield.mixers import find; from levelfield.protocols import scratch\n"
+        "from levelfield.run import execute; from levelfield.spec import Run; from levelfield.train import AdamW\n"
         "layer = find('s4').build(16, causal=True, layer=0, generator=torch.Generator().manual_seed(0))\n"
-        "layer(torch.randn(2, 20, 16), None).sum().backward(); print('torch._dynamo' in sys.modules)"
+        "layer(torch.randn(2, 20, 16), None).sum().backward()\n"
+        "model = replace(tiny.MODEL, mixers=(find('spade'),))\n"
+        "run = Run(tiny.FirstSymbol(), model, scratch(tiny.recipe(steps=2)), 0)\n"
+        "execute(run, Path('run'), Path('data'), 'cpu')\n"
+        "optimizer = AdamW(layer.parameters()); optimizer.load_state_dict(optimizer.state_dict())\n"
+        "print('torch._dynamo' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
+    words, env = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
     assert done.stdout.strip() == "False"

@@ -59,7 +59,8 @@ def gru(inputs: int, hidden: int, generator: Generator) -> nn.GRU:
 
 def embedding(rows: int, width: int, generator: Generator) -> nn.Embedding:
     """An embedding of int64 ids, (...) -> (..., width), with standard normal entries."""
-    layer = _unfilled(nn.Embedding(rows, width, device="meta"))
+    # Where no weight is given torch fills one, and for normal numbers on the meta device it imports its compiler.
+    layer = nn.Embedding(rows, width, _weight=torch.empty(rows, width, device="cpu"))
     with torch.no_grad():
         layer.weight.normal_(generator=generator)
     return layer
