@@ -31,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from levelfield.data.batches import Batches, batches_of, encode
 from levelfield.objectives import Trainable
-from levelfield.ops.arithmetic import Operations, fourier
+from levelfield.ops.arithmetic import Operations, backwards, fourier
 from levelfield.spec import Examples, Numerics, Recipe, Task, Tokens
 from levelfield.spec.numerics import PLAIN
 
@@ -127,12 +127,14 @@ class Costs:
         a transform.
         """
         distinct, places = np.unique(lengths, return_inverse=True)
-        sizes, known = (np.array([_transform(t) for t in ts]) for ts in (distinct, self.lengths))
         parts = np.array([c.parts for c in self.costs]).T
         found = []
         for whole, transforms in ((parts[0], parts[2]), (parts[1], parts[3])):
-            rest = np.interp(distinct, self.lengths, (whole - transforms) / self.lengths) * distinct
-            found.append((rest + np.interp(distinct, self.lengths, transforms / known) * sizes)[places])
+            each = np.interp(distinct, self.lengths, (whole - transforms) / self.lengths) * distinct
+            if transforms.any():
+                sizes, known = (np.array([_transform(t) for t in ts]) for ts in (distinct, self.lengths))
+                each += np.interp(distinct, self.lengths, transforms / known) * sizes
+            found.append(each[places])
         return found[0], found[1]
 
 
@@ -212,7 +214,7 @@ def nodes(lengths: np.ndarray) -> list[int]:
 
 
 def _transform(length: int) -> int:
-    from levelfield.ops.compiled.fft import size_for
+    from levelfield.ops.compiled.fft import size_for  # imports numba
 
     return fourier(size_for(int(length)))
 
@@ -300,8 +302,7 @@ def _layer(net: Network, layer: int, length: int, *, masked: bool, again: bool) 
             x = torch.randn(sequences, length, model.width).requires_grad_()
             mask = _mask(sequences, length) if masked else None
             passed = partial(checkpoint, copy, use_reentrant=False, preserve_rng_state=False) if again else copy
-            y = passed(x, mask)
-            y.backward(torch.ones_like(y))
+            backwards([passed(x, mask)])
 
         while len(_KNOWN) >= CACHED:
             _KNOWN.pop(next(iter(_KNOWN)))
@@ -317,8 +318,7 @@ def _around(net: Network, length: int, objective: Trainable, task: Task, masked:
         raw = torch.zeros(sequences, *shape, dtype=torch.uint8 if isinstance(task.input, Tokens) else torch.float32)
         mask = _mask(sequences, length) if masked else None
         hidden_states = copy.hidden_states(encode(raw, None, task.input), mask)
-        out = [copy.head(part.key, hidden_states, mask) for part in objective.parts]
-        torch.autograd.backward(out, [torch.ones_like(y) for y in out])
+        backwards([copy.head(part.key, hidden_states, mask) for part in objective.parts])
 
     blocks, net.blocks = net.blocks, nn.ModuleList()
     try:
