@@ -272,9 +272,9 @@ class Recall(NamedTuple):
 
 def recall(found: Answer, haystack: str | None = None) -> Recall:
     """Returns a haystack, by default the hardest; that of all together where rows do not tell them apart."""
-    table = Table.of(found.results.rows, "length")
+    asked = length_scores(found)
     cells: dict[str, dict[str, dict[int, Seeds]]] = {}
-    for key, arm in table.cells.items():
+    for key, arm in asked.table.cells.items():
         length, _, rest = key.place.partition(",")
         name, _, here = rest.partition("=")
         if length.isdigit() and (name, "," in here) in (("", False), ("format", False)):
@@ -282,10 +282,11 @@ def recall(found: Answer, haystack: str | None = None) -> Recall:
     lengths = sorted({length for arms in cells[""].values() for length in arms})
     if haystack is None:
         haystack = min(cells, key=lambda name: fmean(arms[lengths[-1]].mean for arms in cells[name].values()))
-    asked, end = length_scores(found), f",format={haystack}" if haystack else ""
+    end = f",format={haystack}" if haystack else ""
     return Recall(haystack, cells[haystack], lengths[1], {n: asked.floor(n, end) for n in lengths})
 
 
+@cache
 def length_scores(found: Answer) -> LengthScores:
     """Returns the scores by length, with what the study takes for guessing."""
     of = needles.length_scores if found.study.name == huang2024_small.study.name else counting.length_scores

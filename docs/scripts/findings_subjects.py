@@ -300,9 +300,9 @@ SUBJECTS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
-    """What the committed results of one study say."""
+    """What the committed results of one study say. Two are the same only where they are one object."""
 
     study: Study
     effort: Effort

@@ -186,15 +186,15 @@ class Contrast:
     def decide(self, level: float) -> int:
         if self._few:
             return 0
-        down, up = self._limits(level)
         apart = self.value - self.against
-        answer = 1 if apart > down else -1 if -apart > up else 0
+        beyond = abs(apart) > self._limit(level, up=apart < 0)
+        answer = (1 if apart > 0 else -1) if beyond else 0
         return answer if self._steady or self._separate(level) == answer else 0
 
     def span(self) -> Span | None:
         if self._few or not self._steady:
             return None
-        (down, up), apart = self._limits(SPAN), self.value - self.against
+        (down, up), apart = (self._limit(SPAN, up=up) for up in (False, True)), self.value - self.against
         limit = ((-self.against, ""),) if self.against and self.led else ()
         return Span(apart, apart - down, apart + up, self.led + limit)
 
@@ -206,11 +206,9 @@ class Contrast:
     def _steady(self) -> bool:
         return self.paired or all(arm.steady for _, arm in self.terms)
 
-    def _limits(self, level: float) -> tuple[float, float]:
-        """How far the truth may lie below and above the value, over seeds and over test examples together."""
-        seeds = self.over_seeds(level) if self._steady else 0.0
-        down, up = (math.hypot(seeds, *self._over_examples(level, up=up)) for up in (False, True))
-        return down, up
+    def _limit(self, level: float, *, up: bool) -> float:
+        """How far the truth may lie above the value, or else below it, over seeds and over test examples together."""
+        return math.hypot(self.over_seeds(level) if self._steady else 0.0, *self._over_examples(level, up=up))
 
     def _over_examples(self, level: float, *, up: bool) -> Iterator[float]:
         """Yields how far the test examples may be off, of the arms of one exam together, of others each by itself."""
@@ -267,7 +265,8 @@ def resolution(one: Seeds, other: Seeds, scatter: Scatter, questions: int) -> fl
     that have learnt and others that have not, so that no difference of means does.
     """
     asked = difference(one, other, scatter=scatter)
-    return max(asked._limits(ALPHA / questions)) if asked._steady and not asked._few else math.inf
+    limits = (asked._limit(ALPHA / questions, up=up) for up in (False, True))
+    return max(limits) if asked._steady and not asked._few else math.inf
 
 
 @dataclass(frozen=True)

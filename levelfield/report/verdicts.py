@@ -145,9 +145,10 @@ class Table:
         return replace(found, cells=known)
 
     def _one_cluster(self, key: Key, arm: Seeds) -> bool:
-        if max(arm.values) - min(arm.values) <= CLOSE:
+        lowest, highest, rule = min(arm.values), max(arm.values), self.rule(key.task)
+        if highest - lowest <= CLOSE:
             return True
-        return len({self._beats(self.rule(key.task), value, arm) for value in arm.values}) == 1
+        return self._beats(rule, lowest, arm) == self._beats(rule, highest, arm)  # those between are as one of the two
 
     @classmethod
     def of_all(cls, rows: Sequence[Row]) -> Table:

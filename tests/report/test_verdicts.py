@@ -13,7 +13,7 @@ from printed_rows import GUESSES, LARGE, measured, printed
 from levelfield import published
 from levelfield.engine import find
 from levelfield.report.decisions import Seeds, difference
-from levelfield.report.verdicts import Claim, Finding, Key, Table, judged, told
+from levelfield.report.verdicts import CLOSE, Claim, Finding, Key, Table, judged, told
 from levelfield.spec import Row, Study
 from levelfield.studies import (
     amos2025_arms,
@@ -213,6 +213,23 @@ def test_an_arm_has_learnt_where_every_seed_beats_the_best_rule_beyond_noise() -
     )
     close = measured({Key("image", "s4", "scratch"): ("accuracy", 14.0)}, (0, -4))
     assert Table.of(close).cells[Key("image", "s4", "scratch")].steady, "on both sides of the rule, and one cluster"
+
+
+@pytest.mark.parametrize("examples", [7, 60, 1000])
+def test_an_arm_is_one_cluster_where_all_its_seeds_or_none_have_learnt(examples: int) -> None:
+    """Each is asked here by itself; a table asks the lowest and the highest alone, as more never shows less."""
+    drawn, key, seen = random.Random(examples), Key("image", "s4", "scratch"), set()
+    told = Row(task="image", metric="accuracy", split="test", n=examples)
+    for _ in range(60):
+        guess = drawn.random()
+        own = [guess + (1 - guess) * drawn.betavariate(0.5, 1) for _ in range(4)]
+        rule = told | Row(model="one_level", protocol="none", value=guess)
+        mine = [told | Row(model="s4", protocol="scratch", run=f"{n}", seed=n, value=v) for n, v in enumerate(own)]
+        learnt = {Table.of([rule, one]).learnt(key) for one in mine}
+        steady = Table.of([rule, *mine]).cells[key].steady
+        assert steady == (len(learnt) == 1 or max(own) - min(own) <= CLOSE / 100)
+        seen.add(steady)
+    assert seen == {True, False}
 
 
 def test_a_seed_that_diverged_counts_as_one_that_guesses() -> None:
