@@ -223,7 +223,7 @@ def test_an_arm_is_one_cluster_where_all_its_seeds_or_none_have_learnt(examples:
     for _ in range(60):
         guess = drawn.random()
         own = [guess + (1 - guess) * drawn.betavariate(0.5, 1) for _ in range(4)]
-        rule = told | Row(model="one_level", protocol="none", value=guess)
+        rule = told | Row(model="label_prior", protocol="none", value=guess)
         mine = [told | Row(model="s4", protocol="scratch", run=f"{n}", seed=n, value=v) for n, v in enumerate(own)]
         learnt = {Table.of([rule, one]).learnt(key) for one in mine}
         steady = Table.of([rule, *mine]).cells[key].steady
