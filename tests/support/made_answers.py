@@ -17,7 +17,7 @@ SPREAD = (-1.0, 0.0, 1.0)
 PROTOCOLS = ("scratch", "scratch_matched", "spt_masked")
 
 
-@dataclass
+@dataclass(eq=False)
 class Fake:
     """An answer of made-up rows; the rest is the study's own."""
 
