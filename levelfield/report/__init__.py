@@ -23,6 +23,7 @@ from levelfield.report import (
     plots,
     scorecard,
     tables,
+    task_lines,
     training_curves,
     tuning,
 )
@@ -179,7 +180,8 @@ def _draw(view: ReportView, measured: _Measured, cells: Cells) -> Iterator[tuple
         case "scorecard":
             yield "scorecard", "", scorecard.draw(cells)
         case "compare":
-            yield "compare", "", plots.compare(cells, measured.counterparts.get(cells.metric, {}))
+            printed = measured.counterparts.get(cells.metric, {})
+            yield "compare", "", (None if printed else task_lines.draw(cells)) or plots.compare(cells, printed)
         case "gap":
             yield "gap", "", plots.gap(cells)
         case "curve":
