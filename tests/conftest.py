@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import os
 import signal
 import sys
@@ -19,10 +20,14 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
+# All but that of pytest-timeout, which holds until a test fails.
+SIGNALS = {f"signal {number}": number for number in signal.valid_signals() - {getattr(signal, "SIGALRM", None)}}
+handler_of = inspect.unwrap(signal.getsignal)  # without its search for a name of the handler, which takes most of it
+
+
 def of_process() -> dict[str, Any]:
     """What a test could leave changed for those after it in the same process. Whoever has torch has it imported."""
-    own = {getattr(signal, "SIGALRM", None)}  # of pytest-timeout, until a test fails
-    found: dict[str, Any] = {f"signal {number}": signal.getsignal(number) for number in signal.valid_signals() - own}
+    found: dict[str, Any] = {name: handler_of(number) for name, number in SIGNALS.items()}
     found |= {
         "folder": Path.cwd(),
         "limit of csv": csv.field_size_limit(),
