@@ -289,8 +289,8 @@ def sound(weights: Iterable[Tensor], buffers: Iterable[Tensor]) -> bool:
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's, without the wrappers by which torch's compiler passes its methods over: the first call of one imports
-    that compiler, which takes seconds, and here only networks are compiled."""
+    """PyTorch's, without the wrappers by which its compiler passes the methods over: the first call of one imports that
+    compiler, which takes seconds, and here only networks are compiled."""
 
     add_param_group = unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = unwrap(torch.optim.AdamW.zero_grad)

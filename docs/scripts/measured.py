@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 from levelfield.engine.find import Source
 from levelfield.mixers import classes
+from levelfield.probes.depths import Depths
+from levelfield.probes.extrapolation import Extrapolation
 from levelfield.report import committed, style
 from levelfield.report.cells import baselines_of, is_baseline, is_score, is_test, row_value, shown_unit
 from levelfield.report.scorecard import gained
@@ -113,6 +115,8 @@ def _of_study(study: Study, effort: Effort, rows: Sequence[Row], known: bool) ->
     planned = study.runs(effort)
     ids, models = {run.id for run in planned}, {run.model.label: run.model for run in planned}
     mine = [row for row in rows if not is_baseline(row) and is_test(row) and row.get("model") in models]
+    if not any(isinstance(probe, (Depths, Extrapolation)) for run in planned for probe in study.probes(run)):
+        mine = [row for row in mine if not LENGTH.fullmatch(row.get("at", ""))]  # which are slices of its own split
     first: dict[str, str] = {}
     for row in mine:
         first.setdefault(row.get("task", ""), row.get("protocol", ""))

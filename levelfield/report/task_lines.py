@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEWEST = 9  # tasks; of fewer, a panel for each has room to name every rule
-NAME, RULE = 103, 122  # where the name of the model begins, and that of the best rule, on the axis of scores
+NAME, RULE = 103, 121  # where the name of the model begins, and that of the best rule, on the axis of scores
 
 
 def draw(cells: Cells) -> Figure | None:

@@ -75,10 +75,8 @@ def plan(size: int, dtype: np.dtype[Any]) -> Plan:
 
 
 def _stages(first: int, rows: int, radices: list[int], at: int) -> list[tuple[int, int, int, int, int]]:
-    """The stages in the order in which they run: depth first while blocks are large.
-
-    Each block thus stays in the nearest cache that holds it.
-    """
+    """The stages in the order in which they run: depth first while blocks are large, so that each stays in the nearest
+    cache that holds it."""
     if not radices:
         return []
     radix = radices[0]
