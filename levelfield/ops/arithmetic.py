@@ -284,9 +284,10 @@ class _Ones(Function):
 
 
 def backwards(outputs: list[Tensor]) -> None:
-    """Computes the gradients of the sum of all outputs, (...) each, without the operations of a sum.
+    """Computes the gradients of the sum of all outputs without the operations of a sum.
 
     To be given the first gradients, torch's `backward` imports an algebra system, which takes most of a second.
+    outputs: each of any shape, such as (B, T, D).
     """
     ended: Any = _Ones.apply(*outputs)
     ended.backward()
