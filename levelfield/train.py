@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from levelfield.model import Network
 
 CUT = 0.2  # what a rate is multiplied by where training or validation has stopped improving
+PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: ReduceLROnPlateau with min_lr)
+UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of like lengths is clipped
 
 Augment = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """Changes raw values (B, T) or (B, T, C) of given lengths (B,) and keeps their shape, as `Task.augment` does."""
-
-PLATEAU_FLOOR = 1e-7  # no rate is cut below it (miralles2025's public code: ReduceLROnPlateau with min_lr)
-
-UNUSUAL = 4.0  # times the usual norm, from which on the gradient of a batch of like lengths is clipped
 
 
 @dataclass(frozen=True)
@@ -314,8 +312,7 @@ def make_optimizer(net: Network, recipe: Recipe, rules: Mapping[str, ParamRule])
         decay = decay if rule.weight_decay is None else rule.weight_decay
         groups.setdefault((recipe.lr if rule.lr is None else rule.lr, decay), []).append(parameter)
     listed = [{"params": ps, "lr": lr, "base": lr, "weight_decay": wd} for (lr, wd), ps in sorted(groups.items())]
-    fused = all(p.is_floating_point() for p in net.parameters())
-    return AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=fused)
+    return AdamW(listed, lr=recipe.lr, betas=recipe.betas, fused=all(p.is_floating_point() for p in net.parameters()))
 
 
 def _clipped(net: Network, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> Tensor:

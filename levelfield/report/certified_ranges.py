@@ -96,8 +96,9 @@ def gaps(rows: Sequence[Row]) -> list[Gap]:
     for row in rows:
         metric, value = row.get("metric", ""), row.get("value", math.nan)
         if metric in ("twin_gap", "twin_gap_single") and math.isfinite(value):
-            at, model, classes = pairs(row.get("at", "")), row.get("model", ""), row.get("n", 0)
-            found.append(Gap(model, int(at["trained"]), int(at["asked"]), value, classes, metric != "twin_gap"))
+            at, single = pairs(row.get("at", "")), metric != "twin_gap"
+            model, trained, asked_at = row.get("model", ""), int(at["trained"]), int(at["asked"])
+            found.append(Gap(model, trained, asked_at, value, classes=row.get("n", 0), single=single))
     return found
 
 

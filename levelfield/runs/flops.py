@@ -31,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from levelfield.data.batches import Batches, batches_of, encode
 from levelfield.objectives import Trainable
-from levelfield.ops.arithmetic import Operations, backwards, fourier
+from levelfield.ops.arithmetic import Operations, ended, fourier
 from levelfield.spec import Examples, Numerics, Recipe, Task, Tokens
 from levelfield.spec.numerics import PLAIN
 
@@ -302,7 +302,7 @@ def _layer(net: Network, layer: int, length: int, *, masked: bool, again: bool) 
             x = torch.randn(sequences, length, model.width).requires_grad_()
             mask = _mask(sequences, length) if masked else None
             passed = partial(checkpoint, copy, use_reentrant=False, preserve_rng_state=False) if again else copy
-            backwards([passed(x, mask)])
+            ended([passed(x, mask)]).backward()
 
         while len(_KNOWN) >= CACHED:
             _KNOWN.pop(next(iter(_KNOWN)))
@@ -318,7 +318,7 @@ def _around(net: Network, length: int, objective: Trainable, task: Task, masked:
         raw = torch.zeros(sequences, *shape, dtype=torch.uint8 if isinstance(task.input, Tokens) else torch.float32)
         mask = _mask(sequences, length) if masked else None
         hidden_states = copy.hidden_states(encode(raw, None, task.input), mask)
-        backwards([copy.head(part.key, hidden_states, mask) for part in objective.parts])
+        ended([copy.head(part.key, hidden_states, mask) for part in objective.parts]).backward()
 
     blocks, net.blocks = net.blocks, nn.ModuleList()
     try:
