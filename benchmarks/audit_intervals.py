@@ -16,7 +16,6 @@ errors, which audits once had. `wider` is the median of how many times wider the
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -26,8 +25,10 @@ from typing import NamedTuple
 import numpy as np
 import tyro
 
+from levelfield.files import write_text
 from levelfield.report import grouped
 from levelfield.report.intervals import wilson, z_quantile
+from levelfield.report.tables import to_csv
 from levelfield.spec.groups import design_effect, equal_groups
 
 GROUPS = (5, 10, 20, 40, 80, 200)
@@ -172,10 +173,7 @@ def main(draws: int = 1_000, to: Path = Path("results/audit-intervals.csv")) -> 
     for case in cases():
         lines.append(simulate(case, draws))
         print(*lines[-1].values(), flush=True)
-    with to.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    write_text(to, to_csv(lines))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ wider one throughout, and both should have the same middle.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -23,10 +22,11 @@ import numpy as np
 import tyro
 from scipy import stats
 
-from levelfield.files import read_rows
+from levelfield.files import read_rows, write_text
 from levelfield.report.decisions import Seeds, difference
 from levelfield.report.same_examples import Right
 from levelfield.report.scatter import Scatter
+from levelfield.report.tables import to_csv
 from levelfield.runs import store
 
 FIELDS = ("task", "arm", "other", "seeds", "examples", "points", "low", "high", "ours_low", "ours_high")
@@ -86,10 +86,7 @@ def main(runs: Path, task: str, to: Path = Path("results/crossed-bootstrap.csv")
     lines = compared(task, found, Scatter.pooled([(100 * arm.scores.mean(1)).tolist() for arm in found]))
     for line in lines:
         print(*line.values())
-    with to.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    write_text(to, to_csv(lines))
 
 
 if __name__ == "__main__":

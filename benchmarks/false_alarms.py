@@ -28,10 +28,12 @@ import numpy as np
 import tyro
 from simulated_seeds import EXAMPLES, GUESS, LEVEL, Case, Cell, Law, measured, rows_of
 
+from levelfield.files import write_text
 from levelfield.presets import comparison
 from levelfield.protocols import named_by_share
 from levelfield.report.decisions import ALPHA, Seeds, difference, holm
 from levelfield.report.scatter import Scatter
+from levelfield.report.tables import to_csv
 from levelfield.spec import Row
 from levelfield.studies import (
     _huang2024_beyond,
@@ -354,11 +356,11 @@ def main(reports: int = 2_000, to: Path = Path("results/false-alarms.csv"), rule
                 lines.append(simulate(case, law, looks, reports))
                 print(*lines[-1].values(), flush=True)
     if rule:
-        _write(to, _renewed(to, rule, lines))
+        write_text(to, to_csv(_renewed(to, rule, lines)))
         return
     wrong = guessing(reports, np.random.default_rng(0))
     values = ("every_task", "all guess", "examples", 1, reports, wrong, wrong / reports, "")
-    _write(to, [*lines, dict(zip(FIELDS, values, strict=True))])
+    write_text(to, to_csv([*lines, dict(zip(FIELDS, values, strict=True))]))
     for seeds in (2, 3, 4, 5, 10):
         print(seeds, *(f"{power(seeds, m):.1f}" for m in (1, 6, 12)))
 
@@ -382,13 +384,6 @@ def _renewed(file: Path, rule: str, lines: Sequence[dict[str, object]]) -> list[
     place = next((n for n, line in enumerate(old) if line["rule"] == rule), len(old))
     kept = [line for line in old if line["rule"] != rule]
     return [*kept[:place], *lines, *kept[place:]]
-
-
-def _write(to: Path, lines: Sequence[dict[str, object]]) -> None:
-    with to.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 if __name__ == "__main__":

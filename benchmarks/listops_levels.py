@@ -10,7 +10,6 @@ general. `docs/scripts/listops_levels.py` draws the rows beside the scores that 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 import numpy as np
 import tyro
 
+from levelfield.files import write_text
+from levelfield.report.tables import to_csv
 from levelfield.spec import Examples
 from levelfield.tasks._listops.levels import CLOSE, OPERATORS, likeliest
 from levelfield.tasks._listops.second_value import values
@@ -26,7 +27,6 @@ from levelfield.tasks.listops import ListOps
 TASK = ListOps(train=20_000, val=1, test=20_000)  # the benchmark's law
 FIRST = (5, 21, 61, 241, 1_000, 2_000)  # tokens that a reader of one level sees, at most
 FEWER, DRAWS = 4_000, 60  # expressions of which first tokens are read, and draws of the other arguments
-FIELDS = ("levels", "tokens", "root", "value", "n")
 CSV = Path("results/listops-levels.csv")
 
 
@@ -86,10 +86,7 @@ def _outermost(examples: Examples) -> Iterator[tuple[int, np.ndarray, np.ndarray
 def main() -> None:
     """Writes the rows."""
     rows = measured()
-    with CSV.open("w", newline="") as file:
-        writer = csv.DictWriter[str](file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_text(CSV, to_csv(rows))
 
 
 if __name__ == "__main__":

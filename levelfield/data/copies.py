@@ -10,7 +10,7 @@ signals the 32 likeliest of each are measured, so that a set of more than that m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -24,18 +24,28 @@ def sets(
     """Returns the number of the set of each example, (N,), from 0 on. folded: the examples in the form in which near
     duplicates are looked for, of `Task.folded`."""
     texts = folded or examples
-    keys = [np.unique(duplicates.hashed(each, each.documents), return_inverse=True)[1] for each in (examples, texts)]
-    found = np.arange(len(examples))
-    for key in keys:
-        found = joined(found, np.stack([np.arange(len(key)), first_of(key)[key]], 1))
+    found = _together([duplicates.hashed(each, each.documents) for each in (examples, texts)])
     for pairs in _near(kind, texts, found, progress):
         found = joined(found, pairs)
     return np.unique(found, return_inverse=True)[1]
 
 
-def first_of(numbers: np.ndarray) -> np.ndarray:
-    """Returns the first example of each number from 0 on. numbers: (N,), of which none is left out."""
-    return np.unique(numbers, return_index=True)[1]
+def kept_together(*kinds: np.ndarray) -> np.ndarray:
+    """Returns the number of the set of each example, (N,), from 0 on: those that share a number, directly or by way of
+    others, are one set.
+
+    kinds: numbers of which equal ones belong together, such as those of groups and those of inputs, (N,) each.
+    """
+    return np.unique(_together(kinds), return_inverse=True)[1]
+
+
+def _together(kinds: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the least example of the set of each, (N,)."""
+    found = np.arange(len(kinds[0]))
+    for kind in kinds:
+        _, first, number = np.unique(kind, return_index=True, return_inverse=True)
+        found = joined(found, np.stack([np.arange(len(kind)), first[number]], 1))
+    return found
 
 
 def joined(of: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ signals are not compared. This supposes that the steps of unrelated signals are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -84,15 +84,11 @@ def near_pairs(examples: Examples, progress: Progress = no_progress) -> Iterator
     if side := _side(splits):
         yield from _all_pairs(_small(examples, count, side), np.arange(count), PICTURES, progress)
         return
-    for (part,) in _of_one_length(splits, {"all": count}):
-        if part.least > HIGHEST:
+    for group in _of_one_length(splits, {"all": count}):
+        if group[0].least > HIGHEST:
             continue
-        values = part.length * part.x.shape[1]
-        size = _dimensions(len(part.numbers), values)
-        if size == values:
-            yield from _all_pairs(_views(part, None), part.numbers, part.least, progress)
-        else:
-            yield from _likeliest(part, _views(part, _projection(values, size)), _least(part.least, size, False))
+        (part,), least, whole = _ranked(group)
+        yield from _all_pairs(part.views, part.numbers, part.least, progress) if whole else _likeliest(part, least)
 
 
 def _all_pairs(views: np.ndarray, numbers: np.ndarray, least: float, progress: Progress) -> Iterator[np.ndarray]:
@@ -104,10 +100,10 @@ def _all_pairs(views: np.ndarray, numbers: np.ndarray, least: float, progress: P
         progress("near duplicates", min(first + size, len(views)), len(views))
 
 
-def _likeliest(part: _Part, views: np.ndarray, least: float) -> Iterator[np.ndarray]:
-    """Yields pairs of near duplicates among the likeliest, which are measured."""
-    for first in range(0, len(views), ROWS):
-        product = views[first : first + ROWS] @ views.T
+def _likeliest(part: _Part, least: float) -> Iterator[np.ndarray]:
+    """Yields pairs of near duplicates among the likeliest, which are measured. least: rank of what is."""
+    for first in range(0, len(part.views), ROWS):
+        product = part.views[first : first + ROWS] @ part.views.T
         product[np.arange(len(product)), first + np.arange(len(product))] = -1
         best = _best(product)
         rows, ranks = np.nonzero(np.take_along_axis(product, best, 1) >= least)
@@ -115,10 +111,6 @@ def _likeliest(part: _Part, views: np.ndarray, least: float) -> Iterator[np.ndar
             places, partners = first + rows, best[rows, ranks]
             near = part.correlations(places, part, partners) >= part.least
             yield np.stack([part.numbers[places[near]], part.numbers[partners[near]]], 1)
-
-
-def _projection(values: int, size: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((values, size), np.float32)
 
 
 def threshold(freedom: int, count: int) -> float:
@@ -219,15 +211,12 @@ def _mark_signals(
             unjudged += sum(len(part.numbers) for part in group)
             continue
         highest = max(highest, least)
-        count, values = sum(len(part.numbers) for part in group), group[0].length * group[0].x.shape[1]
-        size = _dimensions(count, values)
-        matrix = None if size == values else _projection(values, size)
-        parts = [part._replace(views=_views(part, matrix)) for part in group]
+        parts, rank, _ = _ranked(group)
         for rows in parts:
             for first in range(0, len(rows.numbers), ROWS):
                 places = np.arange(first, min(first + ROWS, len(rows.numbers)))
                 for columns in parts:
-                    _compare(rows, places, columns, _least(least, size, matrix is None), (flags, capped))
+                    _compare(rows, places, columns, rank, (flags, capped))
                 done += len(places)
                 progress("near duplicates", done, len(flags))
     progress("near duplicates", len(flags), len(flags))
@@ -252,6 +241,16 @@ def _of_one_length(splits: Mapping[str, Examples], used: Mapping[str, int]) -> I
                 for split, each in enumerate(mine)
                 if len(each)
             ]
+
+
+def _ranked(group: Sequence[_Part]) -> tuple[list[_Part], float, bool]:
+    """Returns the parts of one length with what they are ranked by, the rank below which nothing is measured, and
+    whether that is all values of a signal."""
+    count, values = sum(len(part.numbers) for part in group), group[0].length * group[0].x.shape[1]
+    size = _dimensions(count, values)
+    whole = size == values
+    matrix = None if whole else np.random.default_rng(0).standard_normal((values, size), np.float32)
+    return [part._replace(views=_views(part, matrix)) for part in group], _least(group[0].least, size, whole), whole
 
 
 def _dimensions(count: int, values: int) -> int:

@@ -162,11 +162,11 @@ def kept_together(
     chosen = {split: base.chosen(of[split], split) for split in SPLITS}
     folded, groups = task.folded, task.groups
     texts = folds.joined([folded[split].take(chosen[split]) for split in SPLITS]) if folded else None
-    kinds = [np.unique(duplicates.hashed(whole, whole.documents), return_inverse=True)[1]]
+    kinds = [duplicates.hashed(whole, whole.documents)]
     if groups:
         kinds.append(np.concatenate([groups[split][chosen[split]] for split in SPLITS]))
-    exact = folds.kept_together(*kinds)
-    near = folds.kept_together(exact, copies.sets(task.input, whole, progress, folded=texts))
+    exact = copies.kept_together(*kinds)
+    near = copies.kept_together(exact, copies.sets(task.input, whole, progress, folded=texts))
     return np.stack([near if equal_groups(near) >= FEWEST_GROUPS else exact, near])
 
 

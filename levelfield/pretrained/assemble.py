@@ -11,21 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from levelfield.model import Network
+from levelfield.ops.layers.undrawn import Undrawn
 from levelfield.pretrained.native_model import NativeModel
 from levelfield.spec import Model, Tokens, UserError
 
 Precision = Literal["float32", "bfloat16", "float64"]
 ALWAYS_FLOAT32 = ("dt_proj", "rg_lru", "conv")  # linear maps that their mixers run in float32
-DRAWS = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_, Tensor.uniform_, Tensor.normal_)
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def assemble(
 
 def _net(decoder: Decoder, weights: Mapping[str, Tensor], label: str) -> Network:
     """Builds the network with these weights, in eval mode. Raises UserError where names or shapes do not fit."""
-    with FakeTensorMode(), _Undrawn():  # initial values are replaced, so they need neither memory nor time
+    with FakeTensorMode(), Undrawn():  # initial values are replaced, so they need neither memory nor time
         net = Network(decoder.model, Tokens(len(decoder.embedding) - Tokens.OFFSET), (), mask_flag=False, seed=0)
     expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     for name in sorted(expected.keys() ^ weights.keys()):
@@ -122,16 +121,6 @@ def _net(decoder: Decoder, weights: Mapping[str, Tensor], label: str) -> Network
             raise UserError(f"{label} has '{name}' of shape {tuple(value.shape)}, not {expected[name]}.")
     net.load_state_dict(weights, assign=True)
     return net.requires_grad_(False).eval()
-
-
-class _Undrawn(TorchFunctionMode):
-    """Leaves out random draws, each of which would take a millisecond to arrive at a shape that is known."""
-
-    def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        given = kwargs or {}
-        return (args[0] if args else given["tensor"]) if func in DRAWS else func(*args, **given)
 
 
 def _is_large_map(name: str, value: Tensor) -> bool:

@@ -29,15 +29,26 @@ def gained(value: float, floor: float) -> float:
     return 100 * (value - floor) / (100 - floor)
 
 
+def on_the_scale(cells: Cells) -> list[Cell]:
+    """Returns the cells with a score in percent of which guessing leaves something."""
+    return [cell for cell in cells.cells if cell.unit == "percent" and cell.summary and (cell.floor or 0.0) < 100]
+
+
+def share(cell: Cell) -> float:
+    """Returns what `gained` does of the median of a cell on the scale."""
+    assert cell.summary is not None
+    return gained(cell.summary.median, cell.floor or 0.0)
+
+
 def draw(cells: Cells) -> Figure | None:
     """Returns the scorecard of all models with scores in percent; None where fewer than two tasks have one."""
-    scored = [cell for cell in cells.cells if cell.unit == "percent" and cell.summary and (cell.floor or 0.0) < 100]
+    scored = on_the_scale(cells)
     tasks, models, protocols = (
         list(dict.fromkeys(getattr(cell.arm, name) for cell in scored)) for name in ("task", "model_label", "protocol")
     )
     if len(tasks) < 2:
         return None
-    shade, best = style.colours(models), {task: max(_middle(c) for c in scored if c.arm.task == task) for task in tasks}
+    shade, best = style.colours(models), {task: max(share(c) for c in scored if c.arm.task == task) for task in tasks}
     columns = COLUMNS if len(models) % 3 else 3
     with style.canvas() as make:
         figure, axes = style.panels(make, len(models), 1.0 + 0.17 * len(tasks) * (1 + len(protocols)), columns=columns)
@@ -58,11 +69,6 @@ CUT = "◂"  # of a score that lies left of the axis
 GOES_ON = 8  # the marker of a whisker that does: a small triangle outside the axis
 
 
-def _middle(cell: Cell) -> float:
-    assert cell.summary is not None
-    return gained(cell.summary.median, cell.floor or 0.0)
-
-
 def _ends(cell: Cell) -> tuple[float, ...]:
     """Returns both ends of the whisker of a cell, over seeds or else over test examples; () where it has none."""
     interval = cell.summary and (cell.summary.interval or cell.summary.test)
@@ -71,8 +77,8 @@ def _ends(cell: Cell) -> tuple[float, ...]:
 
 def _legend(cells: Sequence[Cell]) -> str:
     """Says in a second line what the marks at the left edge mean, of those that there are; "" without any."""
-    points = any(_middle(cell) < LEFT for cell in cells)
-    whiskers = any(_middle(cell) >= LEFT > min(_ends(cell), default=LEFT) for cell in cells)
+    points = any(share(cell) < LEFT for cell in cells)
+    whiskers = any(share(cell) >= LEFT > min(_ends(cell), default=LEFT) for cell in cells)
     said = [f"{CUT} −20: a score of −20, left of the axis"] if points else []
     said += [f"small {CUT} without a number: the whisker goes on to the left"] if whiskers else []
     return f"\n{' · '.join(said)}" if said else ""
@@ -80,7 +86,7 @@ def _legend(cells: Sequence[Cell]) -> str:
 
 def _line(axes: Axes, cell: Cell, height: float, mark: style.Mark, shade: str) -> None:
     """Draws the score and the whisker of one cell, marked at the left edge where they lie beyond it."""
-    middle, ends = _middle(cell), _ends(cell)
+    middle, ends = share(cell), _ends(cell)
     shown = [max(LEFT, end) for end in ends]
     if ends and max(ends) > LEFT:
         axes.plot(shown, [height, height], color=shade, linewidth=1.6, zorder=2)

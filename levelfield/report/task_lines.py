@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from levelfield.report import style
 from levelfield.report.cells import Cell, Cells
 from levelfield.report.plots import Figure, score_label
-from levelfield.report.scorecard import gained
+from levelfield.report.scorecard import on_the_scale, share
 from levelfield.report.tables import baseline_name
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ NAME, RULE = 103, 121  # where the name of the model begins, and that of the bes
 
 def draw(cells: Cells) -> Figure | None:
     """Returns the lines; None where there are fewer than FEWEST tasks, several arms on one, or no scores in percent."""
-    scored = [cell for cell in cells.cells if cell.unit == "percent" and cell.summary and (cell.floor or 0.0) < 100]
+    scored = on_the_scale(cells)
     if len(scored) < FEWEST or len({cell.arm.task for cell in cells.cells}) < len(cells.cells):
         return None
-    ranked = sorted(scored, key=lambda cell: -gained(_median(cell), cell.floor or 0.0))
+    ranked = sorted(scored, key=share, reverse=True)
     shade = style.colours(cells.models)
     with style.canvas() as make:
         figure, (axes,) = style.panels(make, 1, 0.9 + 0.23 * len(ranked), columns=1)
@@ -47,13 +47,9 @@ def draw(cells: Cells) -> Figure | None:
     return Figure(*drawn, f"Test scores, best first: {', '.join(_words(cell) for cell in ranked)}.")
 
 
-def _median(cell: Cell) -> float:
-    assert cell.summary is not None
-    return cell.summary.median
-
-
 def _words(cell: Cell) -> str:
-    return f"{cell.arm.task} {_median(cell):.0f} %"
+    assert cell.summary is not None
+    return f"{cell.arm.task} {cell.summary.median:.0f} %"
 
 
 def _line(axes: Axes, place: int, cell: Cell, shade: str, rules: Mapping[str, float]) -> None:

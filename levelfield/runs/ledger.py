@@ -19,18 +19,15 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from levelfield.model import Network
 from levelfield.objectives import default_objective, heads
+from levelfield.ops.layers.undrawn import Undrawn
 from levelfield.ops.vendor import dispatch
 from levelfield.runs.flops import LONG, cost
 from levelfield.spec import Head, Input, Model, Task, UserError
 from levelfield.spec.memory import fitting
 
-FILLS = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_)
-DRAWS = (Tensor.uniform_, Tensor.normal_)
 NEAR = 0.04  # of a parameter count: two that are as near to a third are less than a tenth apart
 
 
@@ -58,24 +55,7 @@ def sizes(model: Model, spec: Input, given: tuple[Head, ...] = ()) -> dict[str, 
 def undrawn(model: Model) -> AbstractContextManager[object]:
     """Returns a scope in which no random numbers are drawn for networks of a model, so that their weights mean nothing;
     of a model with unknown code they are."""
-    return nullcontext() if any(mixer.opaque for mixer in model.mixers) else _Undrawn()
-
-
-class _Undrawn(TorchFunctionMode):
-    """Leaves weights as the memory is, gives zeros for numbers that a layer draws and may try until they fit, and for
-    an orthogonal basis what it would be made of."""
-
-    def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is torch.linalg.qr:
-            return args[0], args[0][: args[0].shape[1]]
-        if func in FILLS:
-            return args[0] if args else (kwargs or {})["tensor"]
-        if func in DRAWS:
-            with torch.no_grad():
-                return args[0].zero_()
-        return func(*args, **(kwargs or {}))
+    return nullcontext() if any(mixer.opaque for mixer in model.mixers) else Undrawn()
 
 
 def trained(model: Model, task: Task) -> int:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from toy_audits import SYMBOLS, Known
 
-from levelfield.data.audit.folds import FOLDS, folds, held_out, joined, kept_together
+from levelfield.data.audit.folds import FOLDS, folds, held_out, joined
 from levelfield.data.audit.shallow import PROBES, score
+from levelfield.data.copies import kept_together
 from levelfield.report.audit.shares import cross_validated
 from levelfield.spec import SPLITS, Examples, SplitName
 

@@ -1,6 +1,6 @@
 """Scores rules without a sequence model on all examples by cross-validation, where one split is a matter of luck.
 
-    sets = kept_together(groups, inputs)                  # which examples share a group or an input
+    sets = kept_together(groups, inputs)                  # of `data.copies`: which share a group or an input
     fold = folds(sets)                                    # [3, 0, 0, 4, ...]: each set lies in one of five folds
     held_out(task, joined(parts), fold, PROBES["length"]) # the score of every example
 
@@ -18,23 +18,6 @@ from levelfield.data.audit.shallow import Counted, answered
 from levelfield.spec import Examples, Task, derive_seed
 
 FOLDS = 5
-
-
-def kept_together(*kinds: np.ndarray) -> np.ndarray:
-    """Returns the number of the set of each example, (N,), from 0 on: those that share a number, directly or by way of
-    others, are one set.
-
-    kinds: numbers of which equal ones belong together, such as those of groups and those of inputs, (N,) each.
-    """
-    numbers = [np.unique(kind, return_inverse=True)[1] for kind in kinds]
-    found, before = np.arange(len(numbers[0])), None
-    while before is None or (found != before).any():
-        before = found
-        for number in numbers:
-            least = np.full(len(found), len(found))
-            np.minimum.at(least, number, found)
-            found = least[number]
-    return np.unique(found, return_inverse=True)[1]
 
 
 def folds(sets: np.ndarray) -> np.ndarray:
