@@ -114,11 +114,12 @@ def local(found: Answer, others: Answer | None) -> str:
     )
     asked = summary.by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
     none = "".join(
-        f" Where [proved](reach.md) to take {share.proved + 1}: {fmean(share.places[seen]):.0f} %." for share in proved
+        f" On a task [proved](reach.md) to take {share.proved + 1} steps: {fmean(share.places[seen]):.0f} %."
+        for share in proved
     )
-    plain = f" Plain, on pictures: {shown.plain_share(found, others):.0f} % of S4's." if others else ""
+    plain = f" With plain training on pictures: {shown.plain_share(found, others):.0f} % of S4's." if others else ""
     return (
-        f"Enriched, seeing {seen:.0f} steps brings {had} of what the {whole}, seeing all, gains. "
+        f"With enriched training, seeing {seen:.0f} steps brings {had} of what the {whole} gains, which sees all. "
         f"{100 * NEARLY:.0f} % or more? {words.capital(asked)}.{plain}{none}"
     )
 
@@ -138,8 +139,8 @@ def beyond(found: Answer, layout: str) -> str:
     models = lost[0] + kept[0] + none[0]
     twice, far = (f"({kept[at]} shown to keep half, {none[at]} open)" for at in range(2))
     return (
-        f"More than half is lost in some {layout} by {lost[0] or 'none'} of {models} models at twice the training "
-        f"length {twice}, by {lost[1]} at {last} times it {far}."
+        f"Shown to lose more than half of their score above guessing in some {layout}: {lost[0] or 'none'} of {models} "
+        f"models at twice the training length {twice}, {lost[1]} at {last} times it {far}."
     )
 
 

@@ -53,7 +53,7 @@ def regained(found: Answer) -> str:
         finding for finding in found.findings if finding.subject.startswith(BACK.partition("{")[0]) and finding.seen
     ]
     back = sum(finding.decided > 0 for finding in asked)
-    return f"Further training at {LONGER} times it gives {back} of {len(asked)} most back."
+    return f"Further training at {LONGER} times the length gives most of it back to {back} of {len(asked)}."
 
 
 def _back(found: Answer) -> str:
