@@ -69,8 +69,7 @@ def _trilinear(a: Shape, b: Shape, c: Shape, *dimensions: Any, **_: Any) -> int:
 
     dimensions: those that a lacks, that b lacks and that c lacks; those in `summed`, which are summed up in the first
     product where c lacks them, and in the second otherwise; and the unrolled one, which is summed after both, and is 1
-    where it is left out. Bilinear layers are products of this kind,
-    forward and backward.
+    where it is left out. Bilinear layers are products of this kind, forward and backward.
     """
     new_a, new_b, new_c, summed, *rest = dimensions
     unrolled: int = rest[0] if rest else 1

@@ -44,8 +44,8 @@ class Memorisation(StateTracking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length % 2:
-            raise UserError(f"Memorisation needs an even length of at least 2 steps, not {self.length}.")
+        if self.length % 2 or self.length < 4:  # with one key, no sequence of two splits would mean no key of two
+            raise UserError(f"Memorisation needs an even length of at least 4 steps, not {self.length}.")
         if not 2 <= self.keys <= self.values <= 65_000:
             raise UserError(
                 "Memorisation takes 2 to 65,000 values and as many keys or fewer, at least 2, not "
@@ -77,8 +77,9 @@ class Memorisation(StateTracking):
 
     @property
     def known(self) -> float:
-        """The expected share of questions whose key occurs in training, which is the most that can be memorised."""
-        return 1 - (1 - 1 / self.keys) ** (self.train * self.length // 2)
+        """The expected share of questions whose key training asks for, which is the most that can be memorised."""
+        pairs = (self.length - self.unasked + 1) // 2  # of a sequence; the last step is a question
+        return 1 - (1 - 1 / self.keys) ** (self.train * pairs)
 
     def at_length(self, length: int, examples: int | None = None) -> Self:
         """Returns the task with the same map at another length, rounded down to an even one."""

@@ -2,10 +2,11 @@
 
     One channel has a spike at every beat, the other a wave that follows it; both have breathing and noise.
 
-Only the distance of beats tells the rate: the widths of spikes and waves are proportional to it, so that they fill the
-same share of samples at every rate, and heights, breathing, noise and phase are independent of it. Single beats come
-early or late. The task stands in for BIDMC where there are no official files, and shows within a minute whether a model
-learns a regression. No paper prints results on it.
+The distance of beats tells the rate, and no statistic of single samples does: spikes and waves are as wide as that
+distance in proportion, so that they fill the same share of samples at every rate, and heights, breathing, noise and
+phase are independent of it. The width of one beat tells it too, to whoever sees a few samples at once: windows of five,
+pooled over the whole sequence, are enough. Single beats come early or late. The task stands in for BIDMC where there
+are no official files, and shows within a minute whether a model learns a regression. No paper prints results on it.
 """
 
 from __future__ import annotations

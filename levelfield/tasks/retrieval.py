@@ -7,8 +7,7 @@ This is the document matching task of Long Range Arena (Tay et al. 2021, section
 and compares the pooled outputs. Texts are used as they are in the files, as in the original code. Those of the release
 are said to be printed Python bytes, b'...' with escapes, and so all ASCII. No source says whether papers, rather than
 only pairs, are disjoint between the splits. The slice `seen` counts the papers of a pair that occur in train, 0 to 2,
-and is 3
-if the pair itself does.
+and is 3 if the pair itself does.
 
 Printed numbers: the code of amos2025 drops the last incomplete batch of val and test (29 of 17,437 pairs at its batch
 of 256), and its Transformers attend to padding.

@@ -155,6 +155,15 @@ def test_a_table_of_the_training_pairs_answers_what_it_has_seen() -> None:
     assert Memorisation(keys=4_095, values=4_096).known == pytest.approx(0.632, abs=1e-3)  # as the page on tasks says
 
 
+@pytest.mark.parametrize("asked", [1, 3, 4, 10])
+def test_only_questions_that_training_asks_count_as_known(asked: int) -> None:
+    task = Memorisation(10, asked, 40, 10, 400, keys=100, values=300)
+    splits = task.build(None)
+    table = {x[i]: y[i + 1] for x, y in rows(task, splits["train"]) for i in range(0, 10, 2) if y[i + 1] >= 0}
+    seen = np.mean([key in table for x, _ in rows(task, splits["test"]) for key in x[::2]])
+    assert abs(seen - task.known) < 0.08
+
+
 def test_the_map_is_the_same_at_all_lengths_and_sizes_and_another_with_another_seed() -> None:
     for other in (FACTS.at_length(80, 10), replace(FACTS, train=5, asked=3)):
         assert np.array_equal(other.map, FACTS.map)
@@ -240,7 +249,8 @@ def test_the_published_settings_are_those_at_paper() -> None:
         (lambda: FuzzyRecall(shortest_key=4), "shortest_key of 1 to 3, not 4"),
         (lambda: FuzzyRecall(asked=1), "asked is at least 2"),
         (lambda: FuzzyRecall(keys=40_000, values=40_000), "at most 65,000 symbols"),
-        (lambda: Memorisation(7), "even length"),
+        (lambda: Memorisation(7), "even length of at least 4 steps, not 7"),
+        (lambda: Memorisation(2), "even length of at least 4 steps, not 2"),
         (lambda: Compression(1), "at least 2 steps and 2 to 65,000 symbols, not 1 and 15"),
         (lambda: Compression(4, 2).build(None), "too few different sequences"),
         (lambda: Memorisation(keys=129), "not 128 and 129"),

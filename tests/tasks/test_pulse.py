@@ -1,4 +1,4 @@
-"""Pulse: the rate is in the distance of beats, and in nothing simpler."""
+"""Pulse: the rate is in the distance of beats, and in no statistic of single samples."""
 
 from __future__ import annotations
 

@@ -2,9 +2,11 @@
 
     claim(10, rng)      # Story(facts=("Esra is now in the attic or in the brewery.", ...), answer="maybe", ...)
 
-What is said of somebody follows a plan of three facts. The plans of all answers have facts of the same forms in the
-same order, and the place that is asked about is always one that was said of the person, so neither gives the answer
-away. Somebody's facts stand close to each other in the story, so where they stand says little either.
+What is said of somebody follows a plan of three facts, and the place that is asked about is always one that was said of
+the person. The plans of "yes" and "no" have facts of the same forms in the same order, in `stories_6` and `stories_9`,
+so that forms do not give the answer away. Where "maybe" is an answer they must tell something: the last fact of such a
+plan says "or", and that of a "yes" never does, so whoever reads forms alone is right in two of three questions, where
+guessing is right in one. Somebody's facts stand close to each other in the story, so where they stand says little.
 """
 
 from __future__ import annotations
