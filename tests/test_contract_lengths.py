@@ -63,6 +63,25 @@ def test_what_is_not_finite_at_the_length_of_a_task_alone_is_a_fault(made: type[
         check(user_mixer(made), 8, causal=True, lengths=(20, 64, 100))
 
 
+class HidesIfShort(Mapped):
+    """A mean over all steps, from which it hides padding in short sequences alone, as a layer may that attends to
+    everything there and to windows in longer ones."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        real = torch.ones(x.shape[:2]) if mask is None or x.shape[1] > 64 else mask.float()
+        mean = torch.einsum("btd, bt -> bd", x, real) / real.sum(1, keepdim=True).clamp(min=1)
+        return super().forward(x) + mean[:, None]
+
+
+def test_padding_is_hidden_at_the_longest_length_of_a_task_too() -> None:
+    mixer = user_mixer(HidesIfShort)
+    check(mixer, 8, causal=False, lengths=(30, 64))
+    check(mixer, 8, causal=False, lengths=(30, 200), padding=False)
+    for longest in (65, 128, 200):
+        with pytest.raises(UserError, match=f"at {longest} steps lets what lies in padded steps reach real ones: take"):
+            check(mixer, 8, causal=False, lengths=(30, longest))
+
+
 class Short(Mapped):
     """It takes what a short task has, and says so nowhere."""
 

@@ -234,6 +234,17 @@ def blind_to_padding(subject: Subject) -> None:
         raise UserError(f"{name} gives real steps another output when padding is added after them: {MASK_ADVICE}")
 
 
+def blind_to_long_padding(subject: Subject) -> None:
+    """Changes what lies in the padded second half of a sequence as long as a task has; its real steps must stay."""
+    x, steps = subject.x, subject.x.shape[1]
+    real = max(1, min(steps - 1, steps // 2 + 3))  # not where a layer's chunks are likely to end
+    mask = (torch.arange(steps, device=x.device) < real).expand(len(x), -1)
+    y, changed = subject(x, mask), torch.cat([x[:, :real], 3 * subject.other[:, real:]], 1)
+    if torch.isfinite(y).all() and differ(y[:, :real], subject(changed, mask)[:, :real]):
+        where = f"{subject.name} at {steps:,} steps"
+        raise UserError(f"{where} lets what lies in padded steps reach real ones: {MASK_ADVICE}")
+
+
 def _mask(x: Tensor, real: int) -> Tensor:
     """(B, T) bool for up to three rows: row 0 is whole, row 1 has `real` real steps, row 2 is all padding."""
     counts = torch.tensor([x.shape[1], real, 0][: len(x)], device=x.device)
