@@ -94,7 +94,8 @@ class Compression(Task):
 
     def recompute_labels(self, examples: Examples) -> np.ndarray:
         """Reads the labels off the sequences: every step's symbol, and none where the mark is."""
-        return np.where(examples.x < self.symbols, examples.x, -1).astype(examples.y.dtype)
+        x = examples.x.astype(np.int64)  # its own type has no -1
+        return np.where(x < self.symbols, x, -1).astype(examples.y.dtype)
 
     def bounded(self, steps: int) -> float:
         """Returns the best expected score of a model whose last state sees the mark and the steps before it, `steps` in

@@ -155,6 +155,14 @@ def test_a_table_of_the_training_pairs_answers_what_it_has_seen() -> None:
     assert Memorisation(keys=4_095, values=4_096).known == pytest.approx(0.632, abs=1e-3)  # as the page on tasks says
 
 
+@pytest.mark.parametrize("symbols", [128, 129, 255, 256, 32_768, 32_769])
+def test_recomputed_labels_have_none_at_the_mark_whatever_type_the_symbols_have(symbols: int) -> None:
+    task = Compression(5, symbols, train=3, val=3, test=3)
+    test = task.build(None)["test"]
+    assert test.y.reshape(-1, 5)[:, -1].tolist() == [-1, -1, -1]
+    assert np.array_equal(task.recompute_labels(test), test.y)
+
+
 @pytest.mark.parametrize("asked", [1, 3, 4, 10])
 def test_only_questions_that_training_asks_count_as_known(asked: int) -> None:
     task = Memorisation(10, asked, 40, 10, 400, keys=100, values=300)
