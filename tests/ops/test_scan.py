@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -63,6 +63,25 @@ def test_a_scan_is_its_loop(dtype: torch.dtype, constant: bool, reverse: bool, l
         (torch.view_as_real(y) if (y := h.detach().requires_grad_()).is_complex() else y).sin().sum(), y
     )
     _same([h, *paired_states_backward(a, h, initial, grad, reverse)], loop)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Memory that torch has allocated and nobody has written to is NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@KINDS
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.usefixtures("poisoned")
+def test_a_single_step_of_a_single_sequence_is_its_loop(dtype: torch.dtype, constant: bool, reverse: bool) -> None:
+    """Its coefficients are a single row, as those that all steps share."""
+    a, b, initial = (x[:1] if x.ndim > 1 else x for x in _inputs(dtype, constant, 1))
+    loop = _with_gradients(lambda a, b, h: naive_scan(a, b, h, reverse), a, b, initial)
+    _same(_with_gradients(lambda a, b, h: scan(a, b, h, reverse), a, b, initial), loop)
 
 
 @KINDS

@@ -138,7 +138,7 @@ def _states_backward_compiled(
     from levelfield.ops.compiled import simd
 
     rows, initial = a.reshape(-1, a.shape[-1]).contiguous(), initial.contiguous()
-    grad_a = torch.empty_like(rows) if a.ndim == 3 else torch.zeros_like(initial)
+    grad_a = torch.empty_like(rows) if len(rows) > 1 else torch.zeros_like(initial)  # also of one step of one sequence
     grad_b, grad_initial = torch.empty_like(h), torch.empty_like(initial)
     arrays = (rows, h, initial, grad.resolve_conj().contiguous())
     grads = scan_loop.Gradients(grad_a, grad_b, grad_initial)
