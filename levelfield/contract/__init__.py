@@ -249,7 +249,7 @@ class Examination:
 
     @torch.no_grad()
     def _long_sequence(self, layer: nn.Module, generator: Generator) -> None:
-        """At the longest length to come, neither the future nor padding is seen.
+        """Applies the rules on the future and on padding at the longest length to come.
 
         Layers that work in chunks see the future, if they do, beyond the first of them: from within a chunk, or from a
         chunk's last step. Layers with windows may hide padding only from sequences that one window holds.
