@@ -11,6 +11,8 @@ moved into the run's folder, unless the process was killed.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -125,6 +127,8 @@ def _heed_parent() -> None:
 
 def main() -> None:
     """Works, and leaves why it failed, unless another process failed first: that it ended is why the others fail."""
+    gc.set_threshold(10_000)  # both as in `levelfield/__main__.py`, and for the same reason
+    atexit.register(gc.freeze)
     job, run_id, number = Job.from_json(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     _heed_parent()
     try:

@@ -32,7 +32,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_alone_it_shows_four_uses_and_every_command_without_importing_anything() -> None:
     assert list(overview.COMMANDS) == list(COMMANDS.commands)
     code = "import sys; sys.argv = ['levelfield']; from levelfield.__main__ import main; main(); "
-    code += "assert not {'tyro', 'numpy', 'torch'} & set(sys.modules)"
+    code += "assert not {'tyro', 'numpy', 'torch'} & set(sys.modules); "
+    code += "import atexit, gc; atexit._run_exitfuncs(); assert gc.get_freeze_count(), 'searched at the end'"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == overview.text() + "\n"
     assert len(overview.USES) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import io
 import json
 import os
@@ -174,8 +175,9 @@ def test_a_worker_stops_where_the_study_changed_after_planning(stage: Stage) -> 
     toys.write(stage.path, runs=1)
     planned = stage.job.source.fingerprint(stage.runs())
     stage.path.write_text(stage.path.read_text() + "# the same runs, other code\n")
-    answer = io.StringIO()
+    answer, before = io.StringIO(), gc.get_freeze_count()
     work(stage.job, planned, answer)
+    assert gc.isenabled() and gc.get_freeze_count() > before, "what was imported is not looked through again"
     reply = json.loads(answer.getvalue())
     assert reply["outcome"] == "stop"
     assert "changed after its runs were planned" in reply["why"]
