@@ -51,18 +51,23 @@ def total() -> int:
 
     Where the system does not say it, as Windows, it is as large as a number can be.
     """
-    found = [sys.maxsize]
+    return min([_of_machine(), *(limit for limit, _ in _limits())])
+
+
+def _of_machine() -> int:
+    """Returns the bytes of memory of this machine, or the largest number where the system does not say it."""
     with suppress(AttributeError, ValueError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return min([*found, *(limit for limit, _ in _limits())])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return sys.maxsize
 
 
 def free() -> int:
     """Returns the bytes of memory that a process can still get, swap included; `total` where the system does not say
     it."""
-    known = _sizes(FREE)
-    there = min(known["MemAvailable"] + known.get("SwapFree", 0), total()) if "MemAvailable" in known else total()
-    return min([there, *(max(0, limit - used) for limit, used in _limits())])
+    known, there = _sizes(FREE), [_of_machine()]
+    if "MemAvailable" in known:
+        there.append(known["MemAvailable"] + known.get("SwapFree", 0))
+    return min([*there, *(room for limit, used in _limits() for room in (limit, max(0, limit - used)))])
 
 
 def _limits() -> Iterator[tuple[int, int]]:
