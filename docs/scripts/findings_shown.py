@@ -311,6 +311,7 @@ def recall_head(found: Answer) -> Head:
     )
 
 
+@cache
 def longest(found: Answer) -> int:
     """Returns the steps of the longest sequence that the answer rests on, at training or, where asked, beyond it."""
     tasks = Table.of(found.results.rows).tasks

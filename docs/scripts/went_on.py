@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ PILOT = "needle-rotary-scratch-9-de8e98fefa"
 
 def short(found: Answer) -> str:
     """For whom training at the longer length gives back what is lost there, after how many steps; who falls beyond."""
-    old, new = length_scores(found.results.rows)
+    old, new = _scores(found)
     beyond = "; ".join(f"at {times} times it, {summary.fallen(_falls(found, times))}" for times in new.multiples)
     return (
         f"{_back(found)}. The training at {new.trained} words took {_steps(found)} steps, after that at {old.trained}. "
@@ -41,7 +42,7 @@ def short(found: Answer) -> str:
 
 def brief(found: Answer) -> str:
     """The same in a line."""
-    _, new = length_scores(found.results.rows)
+    _, new = _scores(found)
     falls = _falls(found, last := new.multiples[-1])
     lost = sum(finding.decided > 0 for finding in falls)
     return f"{_back(found)}. At {last} times that length, {lost} of {len(falls)} lose over half."
@@ -56,8 +57,14 @@ def regained(found: Answer) -> str:
     return f"Further training at {LONGER} times the length gives most of it back to {back} of {len(asked)}."
 
 
+@cache
+def _scores(found: Answer) -> tuple[LengthScores, LengthScores]:
+    """The scores of both lengths of training, in that order."""
+    return length_scores(found.results.rows)
+
+
 def _back(found: Answer) -> str:
-    old, new = length_scores(found.results.rows)
+    old, new = _scores(found)
     models = [model for model in old.models if new.cell(model, new.trained)]
     answers = summary.by_question(found)
     parts = []
@@ -76,7 +83,7 @@ def _back(found: Answer) -> str:
 
 def lead(found: Answer) -> Iterator[str]:
     """What is found among look-alike pairs at each length, before and after, and what it took."""
-    old, new = length_scores(found.results.rows)
+    old, new = _scores(found)
     lengths = _lengths(old, new)
     yield (
         f"Runs on needles (section 8) go on: after the same training at {old.trained} words, with all weights kept, "
@@ -107,7 +114,7 @@ def lead(found: Answer) -> Iterator[str]:
 
 def guesses(found: Answer) -> Iterator[Row]:
     """Rows of what guessing has at each length, in all haystacks together."""
-    old, new = length_scores(found.results.rows)
+    old, new = _scores(found)
     for length in _lengths(old, new):
         yield Row(
             task=found.planned[0].task.name,
@@ -125,7 +132,7 @@ def _lengths(*asked: LengthScores) -> list[int]:
 
 
 def _falls(found: Answer, times: int) -> list[Finding]:
-    new = length_scores(found.results.rows)[1]
+    new = _scores(found)[1]
     asked = {FALL.format(times, model) for model in new.models}
     return [finding for finding in found.findings if finding.subject in asked]
 
@@ -151,7 +158,7 @@ def _steps(found: Answer) -> str:
 
     Ledgers count the steps of both phases together, and their words, of which a longer text has more.
     """
-    old, new = (asked.trained for asked in length_scores(found.results.rows))
+    old, new = (asked.trained for asked in _scores(found))
     counts = []
     for key, cost in found.results.ledgers.items():
         if f"-{EXTENDED}-" in key:
