@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import gc
-import inspect
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Generator, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def pytest_unconfigure() -> None:
 
 # All but that of pytest-timeout, which holds until a test fails.
 SIGNALS = {f"signal {number}": number for number in signal.valid_signals() - {getattr(signal, "SIGALRM", None)}}
-handler_of = inspect.unwrap(signal.getsignal)  # without its search for a name of the handler, which takes most of it
+handler_of = import_module("_signal").getsignal  # what `signal` wraps in a search for a name, which takes most of it
 
 
 def of_process() -> dict[str, Any]:

@@ -146,16 +146,22 @@ def test_the_page_on_studies_says_what_is_so() -> None:
         assert re.findall(r"(\d+) runs", line) == [str(count) for count in counts]
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where data are prepared: many studies have the same tasks, and each task is told apart by its settings."""
+    return tmp_path_factory.mktemp("data")
+
+
 LONG = {"amos2025_table2", "scorecard"}  # whose runs take ten seconds; others have the same tasks and models
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in STUDIES])
-def test_smoke_runs_to_its_verdict(name: str, tmp_path: Path) -> None:
+def test_smoke_runs_to_its_verdict(name: str, tmp_path: Path, data: Path) -> None:
     study = STUDIES[name]
     rows: list[Row] = []
     for run in study.runs("smoke"):
         where = tmp_path / "runs" / run.id
-        execute(run, where, tmp_path / "data", "cpu", study.probes(run))
+        execute(run, where, data, "cpu", study.probes(run))
         assert json.loads((where / "ledger.json").read_text())["parameters"] > 0
         found = [row for file in sorted(where.glob("*rows.jsonl")) for row in read_rows(file)]
         assert any(row.get("split") == "test" and not row.get("at") for row in found)
