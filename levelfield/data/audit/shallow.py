@@ -120,27 +120,29 @@ Predict = Callable[[Features, int], np.ndarray]
 def _rules(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
     """Yields each rule, fitted."""
     if goal.labels is not None and goal.targets.shape[1] <= MOST_CLASSES:
-        for added in SMOOTHING:
-            yield f"naive Bayes, {added:g} added", _naive_bayes(goal, train, added)
+        yield from _naive_bayes(goal, train)
     yield from _ridge(goal, train)
 
 
-def _naive_bayes(goal: _Goal, train: Features, added: float) -> Predict:
+def _naive_bayes(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
     """Multinomial naive Bayes on counts, to which what the training split has not says nothing: smoothed, it would be
     likeliest in the class that has least."""
     assert goal.labels is not None
     classes = goal.targets.shape[1]
     keys = train.bucket * classes + goal.labels[train.example]
     counts = np.bincount(keys, train.times, BUCKETS * classes).reshape(BUCKETS, classes)
-    there = counts.sum(1, keepdims=True) > 0
-    logs = np.where(there, np.log((counts + added) / (counts.sum(0) + added * max(1, there.sum()))), 0.0)
+    there = counts.any(1)
+    seen, whole = counts[there], counts.sum(0)
     prior = np.log((goal.targets.sum(0) + 1) / (len(goal.targets) + classes))
+    for added in SMOOTHING:
+        logs = np.zeros_like(counts)
+        logs[there] = np.log((seen + added) / (whole + added * max(1, len(seen))))
 
-    def predict(found: Features, examples: int) -> np.ndarray:
-        sums = [np.bincount(found.example, found.times * logs[found.bucket, c], examples) for c in range(classes)]
-        return prior + np.stack(sums, 1)
+        def predict(found: Features, examples: int, logs: np.ndarray = logs) -> np.ndarray:
+            sums = [np.bincount(found.example, found.times * logs[found.bucket, c], examples) for c in range(classes)]
+            return prior + np.stack(sums, 1)
 
-    return predict
+        yield f"naive Bayes, {added:g} added", predict
 
 
 def _ridge(goal: _Goal, train: Features) -> Iterator[tuple[str, Predict]]:
