@@ -91,7 +91,12 @@ def _aliases() -> tuple[Alias, ...]:
 
 def aliases(paper: str, table: str) -> list[Alias]:
     """Returns the names used in one table of one paper."""
-    return [alias for alias in _aliases() if alias.paper == paper and alias.table in ("", table)]
+    return list(_aliases_of(paper, table))
+
+
+@cache  # each printed row that a run is held against asks
+def _aliases_of(paper: str, table: str) -> tuple[Alias, ...]:
+    return tuple(alias for alias in _aliases() if alias.paper == paper and alias.table in ("", table))
 
 
 @cache

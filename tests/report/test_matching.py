@@ -83,7 +83,8 @@ def test_an_average_is_of_the_arms_that_start_as_designed() -> None:
     study = find.load_study("amos2025_figure2")
     for run in (run for run in study.runs("paper") if run.seed == 0):
         rows = [row | Row(task=run.task.name) for row in published.rows("amos2025", "figure2")]
-        found = [row for row in rows if match(arm(run), describe(run), row) is not None]
+        mine, described = arm(run), describe(run)
+        found = [row for row in rows if match(mine, described, row) is not None]
         assert len(found) == (not run.model.label.endswith("_random")), run.id
         assert all(row.get("model") == run.model.label for row in found)
 
@@ -120,7 +121,8 @@ def test_what_a_table_quotes_is_the_run_of_the_quoted_table() -> None:
 def rows_of(run: Run, answers: Sequence[Published]) -> list[Row]:
     """The printed rows that a run answers to, but for ratios."""
     rows = [row for a in answers for row in published.rows(a.paper, a.table)]
-    of_run = [row for row in rows if match(arm(run), describe(run), row) is not None]
+    mine, described = arm(run), describe(run)
+    of_run = [row for row in rows if match(mine, described, row) is not None]
     return [row for row in of_run if row.get("metric") != "ratio_to_mega"]
 
 
