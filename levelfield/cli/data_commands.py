@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import TaskID
 
 from levelfield import tasks
+from levelfield.cli.console import Console
 from levelfield.cli.streams import Say
 from levelfield.data import card as cards
 from levelfield.data import croissant, download, prepared

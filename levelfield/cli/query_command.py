@@ -13,10 +13,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from levelfield.cli.console import Console
 from levelfield.report.query import collect, query
 from levelfield.spec import UserError
 

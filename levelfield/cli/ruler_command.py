@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from rich.console import Console
-
 from levelfield.cli.arguments import numbers, share, tokens
+from levelfield.cli.console import Console
 from levelfield.cli.ruler_options import EvalOptions, ModelChoice, OutputOptions, TextOptions
 from levelfield.cli.ruler_tasks import ALL, at_hand, tasks, without_file
 from levelfield.cli.score_table import ScoreTable, score_table

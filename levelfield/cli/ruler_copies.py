@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
-from rich.console import Console
-
 from levelfield.cli import ruler_command, run_screen
 from levelfield.cli.arguments import ClusterOptions
+from levelfield.cli.console import Console
 from levelfield.cli.ruler_command import Answerer, Here
 from levelfield.cli.ruler_options import ModelChoice, PlaceOptions
 from levelfield.cli.streams import Say

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from levelfield.cli import run_screen, track_command
+from levelfield.cli.console import Console
 from levelfield.cli.streams import Say, patiently
 from levelfield.engine import placement as placements
 from levelfield.engine import tuning

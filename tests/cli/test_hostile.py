@@ -346,6 +346,13 @@ def test_an_output_that_takes_nothing_is_one_sentence(tmp_path: Path, words: str
     assert reason in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+def test_a_reader_that_has_had_enough_is_no_run_that_failed(tmp_path: Path) -> None:
+    toys.write(tmp_path / "toys.py", runs=1)
+    done = shell('{ "$0" -m levelfield run toys.py --effort smoke --jobs 1; echo $? >&2; } | head -n 1', tmp_path)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == "141\n"
+
+
 def test_other_streams_may_be_closed_and_letters_few(tmp_path: Path) -> None:
     done = shell('"$0" -m levelfield results "SELECT \'–\' AS x" 2>&- <&-', tmp_path)
     assert (done.returncode, done.stdout) == (0, "x\n–\n")
