@@ -1,6 +1,7 @@
 """Defines the console of rich that commands print tables and progress on.
 
 Console().print(table)      # raises BrokenPipeError where whoever reads standard output has had enough
+redraws(Console())          # whether progress stays in place, or is a line from time to time
 """
 
 from __future__ import annotations
@@ -20,3 +21,8 @@ class Console(console.Console):
         error = sys.exception()
         assert error is not None
         raise error
+
+
+def redraws(shown: console.Console) -> bool:
+    """Tells whether what is shown can be drawn anew in its place: not in a file or pipe, nor where TERM is dumb."""
+    return shown.is_terminal and not shown.is_dumb_terminal

@@ -20,7 +20,7 @@ from rich.progress import Progress as Bars
 from rich.progress import TaskID
 
 from levelfield import tasks
-from levelfield.cli.console import Console
+from levelfield.cli.console import Console, redraws
 from levelfield.cli.streams import Say
 from levelfield.data import card as cards
 from levelfield.data import croissant, download, prepared
@@ -124,7 +124,7 @@ def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Sa
 def bars() -> Bars:
     """Returns bars for a terminal; elsewhere nothing, where an empty line would stand for them."""
     console = Console(stderr=True)
-    return Bars(console=console, transient=True, disable=not console.is_terminal)
+    return Bars(console=console, transient=True, disable=not redraws(console))
 
 
 def shown(bar: Bars) -> Progress:

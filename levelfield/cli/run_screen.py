@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from levelfield.cli.console import redraws
 from levelfield.report.tables import duration
 from levelfield.runs import store
 
@@ -101,7 +102,7 @@ class Terminal:
 @contextmanager
 def screen(console: Console) -> Iterator[Plain | Terminal]:
     """Yields the display that suits where the output goes."""
-    if not console.is_terminal:
+    if not redraws(console):
         yield Plain(console)
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:

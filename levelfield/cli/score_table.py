@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from levelfield.cli.console import redraws
 from levelfield.cli.run_screen import PLAIN_EVERY_S
 from levelfield.report.tables import duration
 
@@ -70,7 +71,7 @@ class ScoreTable:
 @contextmanager
 def score_table(console: Console, tasks: Sequence[str], lengths: Sequence[int], total: int) -> Iterator[ScoreTable]:
     """Yields a table that suits the console, and prints it in full at the end."""
-    if not console.is_terminal:
+    if not redraws(console):
         shown = ScoreTable(tasks, lengths, total, console, None)
         yield shown
     else:

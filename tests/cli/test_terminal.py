@@ -193,6 +193,15 @@ def test_progress_in_a_pipe_says_what_has_changed_alone(
     ]
 
 
+def test_a_terminal_that_draws_nothing_anew_is_told_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # as in a shell of Emacs
+    with run_screen.screen(Console(force_terminal=True)) as screen:
+        screen.show([], 1, 0, 2)
+        assert capsys.readouterr().out == "1 of 2 done\n"
+
+
 def test_help_and_version_are_words_too(capsys: pytest.CaptureFixture[str]) -> None:
     for word, flags in (("version", ["--version"]), ("help", ["--help"])):
         main([word])
