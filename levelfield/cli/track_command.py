@@ -10,6 +10,7 @@ does with this one, however that ends. Whatever befalls it comes to one warning 
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from levelfield.cli.streams import Say
+from levelfield.engine.environment import environment
 from levelfield.runs import store
 from levelfield.runs.trackers import address, check, open_sink
 from levelfield.runs.trackers.replay import Replayer
@@ -187,6 +189,7 @@ def alongside(name: str, index: Path, say: Say) -> Iterator[None]:
                 stdin=subprocess.PIPE,
                 stdout=kept,
                 stderr=kept,
+                env=os.environ | environment(threads=1),
                 start_new_session=True,  # Ctrl-C reaches this process alone
             )
     except OSError as error:

@@ -347,3 +347,18 @@ def test_a_tracker_that_hangs_or_crashes_holds_nothing_up(
         pass
     said = [line for line in said if not line.startswith("Waiting")]
     assert len(said) == 1 and why in said[0] and "The runs are as they are without it" in said[0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the process that stands in for ours is a script of a shell")
+def test_the_process_that_tells_a_tracker_finds_this_very_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text('#!/bin/sh\necho "${PYTHONPATH%%:*}"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # as where the package lies in the current folder
+    with track_command.alongside("wandb", tmp_path / "runs" / "studies" / "demo-smoke.json", print):
+        pass
+    said = (tmp_path / "runs" / "trackers" / "wandb.log").read_text()
+    assert said == f"{Path(track_command.__file__).parents[2]}\n"
