@@ -276,7 +276,7 @@ def shown_scores(evaluations: Sequence[Evaluation]) -> Iterator[Callable[[Predic
     with score_table(Console(), names, lengths, sum(each.prompts for each in evaluations)) as shown:
         yield show
         if any(found.think_open for found in seen):
-            shown.scores.clear()
+            shown.clear()
             for found in settled(seen):
                 _show(shown, found, new=False)
 

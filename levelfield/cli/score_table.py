@@ -23,11 +23,13 @@ from levelfield.report.tables import duration
 
 
 class ScoreTable:
-    """Mean scores so far, in percent, of every task and length."""
+    """Mean scores so far, in percent, of every task and length. lines: whether it prints one from time to time."""
 
-    def __init__(self, tasks: Sequence[str], lengths: Sequence[int], total: int, console: Console, live: Live | None):
+    def __init__(
+        self, tasks: Sequence[str], lengths: Sequence[int], total: int, console: Console, *, lines: bool
+    ) -> None:
         self.tasks, self.lengths, self.total = tasks, lengths, total
-        self.console, self.live = console, live
+        self.console, self.lines = console, lines
         self.scores: dict[tuple[str, int], list[float | None]] = {}
         self.done, self.new = 0, 0
         self.began = self.shown = time.monotonic()
@@ -40,11 +42,14 @@ class ScoreTable:
         self.scores.setdefault((task, length), []).append(score)
         self.done, self.new = self.done + 1, self.new + new
         now = time.monotonic()
-        if self.live is not None:
-            self.live.update(self.table())
-        elif new and now - self.shown > PLAIN_EVERY_S:
+        if self.lines and new and now - self.shown > PLAIN_EVERY_S:
             self.shown = now
             self.console.print(f"{self.headline()}  {task} {length}: {self.cell(task, length)}", highlight=False)
+
+    def clear(self) -> None:
+        """Forgets all answers, which are to be added again with other scores."""
+        self.scores.clear()
+        self.done = 0
 
     def headline(self) -> str:
         """How many answers there are, and how long the rest takes at the pace so far."""
@@ -71,11 +76,10 @@ class ScoreTable:
 @contextmanager
 def score_table(console: Console, tasks: Sequence[str], lengths: Sequence[int], total: int) -> Iterator[ScoreTable]:
     """Yields a table that suits the console, and prints it in full at the end."""
-    if not redraws(console):
-        shown = ScoreTable(tasks, lengths, total, console, None)
+    shown = ScoreTable(tasks, lengths, total, console, lines=not redraws(console))
+    if shown.lines:
         yield shown
     else:
-        with Live(console=console, refresh_per_second=4, transient=True) as live:
-            shown = ScoreTable(tasks, lengths, total, console, live)
+        with Live(console=console, get_renderable=shown.table, refresh_per_second=4, transient=True):
             yield shown
     console.print(shown.table())

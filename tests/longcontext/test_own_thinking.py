@@ -79,7 +79,7 @@ def test_tokens_that_run_out_in_a_thought_are_told(asks: Asks, capsys: pytest.Ca
     assert {row["value"] for row in rows() if row["metric"] == "ended_thinking"} == {2}
 
 
-def test_a_thought_that_the_template_opens_has_to_be_closed(asks: Asks) -> None:
+def test_a_thought_that_the_template_opens_has_to_be_closed(asks: Asks, capsys: pytest.CaptureFixture[str]) -> None:
     read: dict[str, bool] = {}
 
     def says(prompt: str) -> str:
@@ -92,6 +92,7 @@ def test_a_thought_that_the_template_opens_has_to_be_closed(asks: Asks) -> None:
         (False, "length", True),
     }
     assert [bool(p.text) for p in found if p.finish == "length"] == [False], "the number stood in its thought alone"
+    assert "4 answers" not in capsys.readouterr().out, "those that are read again count once"
 
 
 def test_other_thinking_is_another_question_and_without_any_nothing_changes(asks: Asks) -> None:
