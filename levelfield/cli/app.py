@@ -184,7 +184,7 @@ def run(
     declared, placement = job.source.load(), cluster.placement(engine, execution.jobs)
     tuned = train_commands.tune(job, declared, placement, say)
     complete = tuned and train_commands.execute(job, declared, placement, say, track=tracker)
-    say(f"Write its report with: {train_commands.report_command(job)}")
+    say(f"Write its report with: {train_commands.command('report', source, effort, execution.runs_dir)}")
     ended(complete)
 
 

@@ -29,6 +29,7 @@ from levelfield.cli.refusals import Unreadable, sentence, with_flag
 from levelfield.spec import UserError, closest
 
 T = TypeVar("T")
+HELP = ("-h", "--help")
 NARROWEST = 20  # columns: where there are five or fewer, tyro wraps the lines of its help without end
 RENAMED = {
     "--only": "--filter",
@@ -54,24 +55,17 @@ def dispatch(group: Group, name: str, words: Sequence[str]) -> None:
     SystemExit after --help."""
     if shutil.get_terminal_size().columns < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
-    if group.otherwise is not None and words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
-        _call(group.otherwise, name, words)
-        return
-    if group.otherwise is not None and not words:
-        _call(group.otherwise, name, words)
-        return
-    if group.otherwise is not None and words[0] in ("-h", "--help"):
+    word, rest = (words[0], words[1:]) if words else ("", ())
+    if group.otherwise is not None and word in HELP:
         _help(group, group.otherwise, name)
-    if words and words[0].startswith("-"):
-        _require_command_first(name, words)
-    if not words or words[0].startswith("-"):
-        listed = {word: _listed(command) for word, command in group.commands.items()}
-        given = list(words) or ["--help"]
-        _parsed(lambda: subcommand_cli_from_dict(listed, prog=name, description=group.about, args=given), name)
-        return
-    word, *rest = words
-    if word not in group.commands and group.otherwise is not None:
+    if group.otherwise is not None and word not in group.commands:
         _call(group.otherwise, name, words)
+        return
+    if not words or word.startswith("-"):
+        given = list(words) or ["--help"]
+        _require_command_first(name, given)
+        listed = {each: _listed(command) for each, command in group.commands.items()}
+        _parsed(lambda: subcommand_cli_from_dict(listed, prog=name, description=group.about, args=given), name)
         return
     if word not in group.commands:
         raise UserError(f"There is no command '{name} {word}': {closest(word, list(group.commands))}")
@@ -86,7 +80,7 @@ def _require_command_first(name: str, words: Sequence[str]) -> None:
     """Raises UserError for an option that stands before a command, unless it is of help or of completion; and for a
     file of completion in a folder that is not there."""
     first = words[0]
-    if first not in ("-h", "--help") and not first.startswith("--tyro-"):
+    if first not in HELP and not first.startswith("--tyro-"):
         raise UserError(f"Options follow the command: write `{name} COMMAND {first.partition('=')[0]} ...`.")
     if first == "--tyro-write-completion" and len(words) > 2 and not (folder := Path(words[2]).parent).is_dir():
         raise UserError(
@@ -115,12 +109,11 @@ def _require_no_path(words: Sequence[str]) -> None:
 
 def _help(group: Group, otherwise: Callable[..., None], name: str) -> NoReturn:
     """Shows the help of the command that a group means without one of its names, and beneath it the others."""
-    try:
+    with suppress(SystemExit):
         _call(otherwise, name, ["--help"])
-    finally:
-        others = {word: found for word, found in group.commands.items() if found is not otherwise}
-        for word, found in others.items():
-            about = (found.about if isinstance(found, Group) else found.__doc__ or "").strip().splitlines()[0]
+    for word, found in group.commands.items():
+        if found is not otherwise:
+            about = (_listed(found).__doc__ or "").strip().splitlines()[0]
             print(f"\n{name} {word} --help\n    {about}")
     raise SystemExit(0)
 

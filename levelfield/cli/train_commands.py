@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from levelfield.cli import run_screen, track_command
 from levelfield.cli.console import Console
@@ -108,11 +109,10 @@ def _conclude(name: str, job: Job, runs: list[Run], outcome: Outcome, say: Say) 
         say(f"  {untold(job.out)}")
 
 
-def report_command(job: Job) -> str:
-    """Returns the command that makes the report of a job's study."""
-    words = ["levelfield", "report", job.source.mixer or job.source.study, "--effort", job.effort]
-    words += job.source.flags
-    words += ["--runs-dir", str(job.out)] if job.out != Path("runs") else []
+def command(verb: Literal["run", "report"], source: Source, effort: Effort, runs_dir: Path) -> str:
+    """Returns the command that runs a source's study or makes its report, as one types it."""
+    words = ["levelfield", verb, source.mixer or source.study, "--effort", effort, *source.flags]
+    words += ["--runs-dir", str(runs_dir)] if runs_dir != Path("runs") else []
     return shlex.join(words)
 
 
@@ -228,9 +228,8 @@ def _unreadable(results: Results, source: Source, place: ReportPlace) -> list[st
         len(lost) > LISTED
     )
     if lost and not source.mixer:
-        words = ["levelfield", "run", source.study, "--effort", place.effort, *source.flags]
-        words += ["--runs-dir", str(place.runs_dir)] if place.runs_dir != Path("runs") else []
-        lines.append(f"To run again what was removed: `{shlex.join(words)}`.")
+        again = command("run", source, place.effort, place.runs_dir)
+        lines.append(f"To run again what was removed: `{again}`.")
     return lines
 
 
@@ -240,7 +239,6 @@ def _left_out(source: Source, study: Study, place: ReportPlace, asked: Collectio
     others = [run_id for run_id in known.runs if run_id not in asked and store.complete(place.runs_dir / run_id)]
     if not others or source.study != "compare":  # nothing but a comparison is named by its mixer alone
         return
-    words = ["levelfield", "report", source.mixer, "--effort", place.effort, *source.flags]
-    words += ["--runs-dir", str(place.runs_dir)] if place.runs_dir != Path("runs") else []
+    whole = command("report", source, place.effort, place.runs_dir)
     many = f"{len(others)} runs of earlier commands are" if len(others) > 1 else "1 run of earlier commands is"
-    yield f"The report is of what was asked for now; {many} left out: `{shlex.join(words)}` writes it of all."
+    yield f"The report is of what was asked for now; {many} left out: `{whole}` writes it of all."

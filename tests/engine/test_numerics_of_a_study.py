@@ -8,7 +8,7 @@ import pytest
 import refusals
 import toys
 
-from levelfield.cli.train_commands import report_command
+from levelfield.cli.train_commands import command
 from levelfield.engine.find import Source
 from levelfield.engine.training import Job
 from levelfield.files import check_name
@@ -36,7 +36,8 @@ def test_a_worker_is_told_and_the_report_is_asked_for_in_the_same_words(here: Pa
     job = Job(source, "smoke", Path("runs"), Path("data"))
     assert Job.from_json(job.to_json()) == job
     words = "levelfield report toys.py --effort smoke --trials 3 --precision bf16 --compile"
-    assert (report_command(job), str(source)) == (words, "toys.py --trials 3 --precision bf16 --compile")
+    assert command("report", source, job.effort, job.out) == words
+    assert str(source) == "toys.py --trials 3 --precision bf16 --compile"
 
 
 def test_a_name_with_all_that_is_asked_for_can_name_a_folder() -> None:
