@@ -99,18 +99,19 @@ def describe(name: str, root: Path, say: Say, published: croissant.Publication, 
     for task in found:
         at = prepared.folder(task, root)
         if not (at / prepared.MANIFEST).exists():
-            raise UserError(f"{task.name} is not prepared in {root}: start with {_preparing(name)}.")
+            raise UserError(f"{task.name} is not prepared in {root}: start with {_preparing(name, root)}.")
         say(f"Wrote {croissant.write(task, at, published)}")
 
 
-def _preparing(name: str) -> str:
-    """Returns the command that prepares what is named; of a user's own file the flags that name columns are as they
-    were given."""
-    if not own_data.is_word(name):
-        return f"`{shlex.join(['levelfield', 'data', 'prepare', name])}`"
-    task = own_data.from_word(name)
-    flags = " with the same flags" if task.text or task.symbols or task.channels else ""
-    return f"`{shlex.join(['levelfield', 'data', 'prepare', str(task.path)])}`{flags}"
+def _preparing(name: str, root: Path) -> str:
+    """Returns the command that prepares what is named in a folder; of a user's own file the flags that name columns are
+    as they were given."""
+    place, flags = ["--data", str(root)] if root != Path("data") else [], ""
+    if own_data.is_word(name):
+        task = own_data.from_word(name)
+        name = str(task.path)
+        flags = " with the same flags" if task.text or task.symbols or task.channels else ""
+    return f"`{shlex.join(['levelfield', 'data', 'prepare', name, *place])}`{flags}"
 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:
@@ -170,10 +171,7 @@ def _folder(name: str, task: Task, root: Path) -> Path:
     kind = name.partition("(")[0]
     others = f", or check those with other settings: `levelfield data verify {kind}`"
     some = any(root.glob(f"{task.name}-*"))
-    raise UserError(
-        f"{name} is not prepared in {root}: start with `levelfield data prepare {shlex.quote(name)}`"
-        f"{others if some else ''}."
-    )
+    raise UserError(f"{name} is not prepared in {root}: start with {_preparing(name, root)}{others if some else ''}.")
 
 
 def _summary(folders: Mapping[Path, bool], files: Mapping[Path, bool]) -> str:
@@ -191,7 +189,7 @@ def _folders(name: str, root: Path, own: set[str]) -> list[Path]:
     folders = [at for at in folders if not own or at.name.rsplit("-", 1)[0] in own]
     if not folders:
         what = name if not own_data.is_word(name) else min(own)
-        raise UserError(f"Nothing of {what} is prepared in {root}: start with {_preparing(name)}.")
+        raise UserError(f"Nothing of {what} is prepared in {root}: start with {_preparing(name, root)}.")
     return folders
 
 

@@ -18,6 +18,7 @@ each mixer has its own, as far as half a second goes; arms of others are left ou
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -329,7 +330,8 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
     yield from oversized(runs, root)
     for task in dict.fromkeys(run.task for run in runs):
         if prepared.wants_files(task, root):
-            yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}` fetches it."
+            place = f" --data {shlex.quote(str(root))}" if root != Path("data") else ""
+            yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}{place}` fetches it."
     for weights in dict.fromkeys(run.protocol.foreign for run in runs):
         if weights is not None and (names := prepared.absent(weights, root)):
             where = prepared.downloads(weights, root)

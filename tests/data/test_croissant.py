@@ -132,7 +132,8 @@ def test_data_that_are_not_there_or_changed_are_one_sentence(
     for root, sentence in (
         (
             tmp_path / "none",
-            f"listops is not prepared in {tmp_path / 'none'}: start with `levelfield data prepare {shlex.quote(WORD)}`",
+            f"listops is not prepared in {tmp_path / 'none'}: start with `levelfield data prepare {shlex.quote(WORD)} "
+            f"--data {tmp_path / 'none'}`",
         ),
         (tmp_path, "has changed since it was made"),
     ):
