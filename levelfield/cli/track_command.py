@@ -57,7 +57,7 @@ def run_folders(path: Path) -> list[Path]:
     if not path.is_dir():
         raise UserError(f"There is no folder {path}: name a folder of runs, such as runs, or one run's.")
     if (path / store.SPEC).exists():
-        return [path]
+        return [store.with_name(path)]
     return sorted(spec.parent for spec in path.glob(f"*/{store.SPEC}"))
 
 

@@ -61,15 +61,15 @@ def pack(where: Path, target: Path, beside: Beside = NOTHING) -> list[Path]:
     if (where / store.WEIGHTS).exists():
         store.checked_weights(where)
     store.read_scores(where)
-    page, place = card(where, target.name, beside), target.resolve()
+    place = target.resolve()
+    page = card(where, place.name, beside)
     with disk_errors(place.parent, "--folder"), _alone(place):
-        filled = place.exists() and any(place.iterdir())
-        if filled and not (place / MANIFEST).exists():
-            raise UserError(f"{target} holds other things: give another --folder.")
-        if not filled:
+        if not place.exists():
             with atomic_folder(place) as partial:
                 names = _write(where, partial, page, beside.code)
-        else:
+        else:  # and stays, as it may be the current one
+            if any(place.iterdir()) and not (place / MANIFEST).exists():
+                raise UserError(f"{target} holds other things: give another --folder.")
             earlier = _listed(place)
             names = _write(where, place, page, beside.code)
             for name in earlier - set(names):

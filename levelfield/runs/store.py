@@ -103,8 +103,13 @@ def why_failed(where: Path) -> str:
 
 def located(out: Path, run_id: str) -> tuple[Path, str]:
     """Returns the folder of a run's directory, and its id, where the id or the path of the directory is given."""
-    there = [where for where in (out / run_id, Path(run_id)) if (where / SPEC).exists()]
+    there = [with_name(where) for where in (out / run_id, Path(run_id)) if (where / SPEC).exists()]
     return (there[0].parent, there[0].name) if there else (out, run_id)
+
+
+def with_name(where: Path) -> Path:
+    """Returns a path that ends in the name of its folder, as "." does not: the name of a run's is its id."""
+    return where.resolve() if where.name in ("", "..") else where
 
 
 def missing(out: Path, run_id: str) -> UserError:

@@ -11,10 +11,12 @@ import pytest
 from levelfield import OwnData
 from levelfield.cli.app import main
 from levelfield.cli.own_options import NO_COLUMNS
+from levelfield.cli.track_command import run_folders
 from levelfield.engine.find import AUDIT, Source
 from levelfield.mixers.attention import Attention
 from levelfield.presets import by_name
 from levelfield.presets.options import columns, names
+from levelfield.runs import store
 from levelfield.spec import UserError
 from levelfield.user.mixer import mixer_of
 
@@ -198,3 +200,14 @@ def test_an_option_behind_two_hyphens_is_told_where_it_belongs(here: Path, capsy
         capsys, "ruler", "--lengths=700", "--tasks=niah_single_1", "--", "-model"
     )
     assert "-model holds no weights" in refused(capsys, "ruler", "./-model", "--lengths=700", "--tasks=niah_single_1")
+
+
+def test_a_run_has_its_name_inside_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "runs" / "recall-s4-scratch-0-5f0c9a1e2b"
+    (where / ".lease").mkdir(parents=True)
+    (where / store.SPEC).write_text("{}")
+    for here, typed in ((where, "."), (where / ".lease", ".."), (tmp_path, f"runs/{where.name}/")):
+        monkeypatch.chdir(here)
+        out, run_id = store.located(Path("elsewhere"), typed)
+        assert (out.resolve(), run_id) == (where.parent.resolve(), where.name)
+        assert [(each.parent.resolve(), each.name) for each in run_folders(Path(typed))] == [(out.resolve(), run_id)]

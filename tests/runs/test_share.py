@@ -253,6 +253,15 @@ def test_another_export_into_a_folder_leaves_what_its_owner_put_there(run: Path,
     assert {path.name for path in tmp_path.iterdir()} == {"clone", "runs"}, "nothing is left beside the folder"
 
 
+def test_an_empty_folder_that_is_exported_into_is_filled_and_stays(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert share.pack(run, Path())
+    assert (Path.cwd() / share.MANIFEST).exists(), "the current folder was another one, and is gone"
+    assert f"levelfield.load('{tmp_path.name}'" in Path("README.md").read_text()
+
+
 def test_a_run_that_another_process_trains_is_left_to_it(run: Path, packed: Path, tmp_path: Path) -> None:
     where = tmp_path / "runs" / run.name
     with claims.claim(where) as mine:
