@@ -15,15 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from levelfield.cli.console import redraws
 from levelfield.report.tables import duration
 from levelfield.runs import store
 
 PLAIN_EVERY_S = 10.0
+GAP = 2  # blanks between columns
 
 
 def read(where: Path) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Plain:
 
 
 class Terminal:
-    """Shows a table that stays in place."""
+    """Shows a table that stays in place, of a line for each run, or of two where one would not fit."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self.console, self.live = console, live
@@ -92,11 +93,14 @@ class Terminal:
         self.console.print(sentence, markup=False, highlight=False)
 
     def show(self, running: Sequence[Path], done: int, failed: int, total: int) -> None:
-        table = Table.grid(padding=(0, 2))
-        table.title, table.title_justify = headline(done, failed, total), "left"
-        for where in running:
-            table.add_row(where.name, *columns(read(where)))
-        self.live.update(table)
+        rows = [(where.name, *columns(read(where))) for where in running]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        if sum(widths) + GAP * (len(widths) - 1) > self.console.width:  # and runs differ at the end of their names
+            rows = [(line,) for name, *facts in rows for line in (name, "  " + "  ".join(filter(None, facts)))]
+        table = Table.grid(Column(overflow="fold"), padding=(0, GAP))
+        for row in rows:
+            table.add_row(*row)
+        self.live.update(Group(headline(done, failed, total), table))
 
 
 @contextmanager

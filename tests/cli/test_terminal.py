@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import toys
 from refusals import refused
 from repository import ROOT
 from rich.console import Console
+from rich.live import Live
 
 from levelfield.cli import overview, query_command, refusals, run_screen
 from levelfield.cli.app import COMMANDS, main
@@ -191,6 +193,24 @@ def test_progress_in_a_pipe_says_what_has_changed_alone(
         "  b  probing slices",
         "17 of 24 done",
     ]
+
+
+@pytest.mark.parametrize(("width", "lines"), [(120, 3), (80, 5), (40, 7)])
+def test_runs_that_differ_at_the_end_of_their_names_are_told_apart_in_a_narrow_terminal(
+    tmp_path: Path, width: int, lines: int
+) -> None:
+    ids = [f"listops-attention-scratch-{seed}-d65b9d566a" for seed in (0, 1)]
+    facts = {"state": "training", "objective": "label", "phase": 1, "phases": 2, "step": 320, "steps": 2000}
+    for each in ids:
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "progress.json").write_text(json.dumps(facts | {"loss": 1.73, "best": 0.41}))
+    console = Console(width=width, file=StringIO())
+    live = Live(console=console)
+    run_screen.Terminal(console, live).show([tmp_path / each for each in ids], 3, 0, 24)
+    console.print(live.get_renderable())
+    shown = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert all(shown.count(text) == 1 for text in ids) and shown.count("320/2000") == 2
+    assert len(shown.splitlines()) == lines
 
 
 def test_a_terminal_that_draws_nothing_anew_is_told_lines(
