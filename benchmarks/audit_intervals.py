@@ -1,4 +1,4 @@
-"""Simulates how often the intervals of scores in an audit hold the truth, where test examples come in groups.
+"""Simulates how often intervals of scores in audits and reports hold the truth, where examples come in groups.
 
     python benchmarks/audit_intervals.py                   writes results/audit-intervals.csv, in some 10 minutes
     python benchmarks/audit_intervals.py --draws 50        a look
@@ -10,8 +10,9 @@ errors are of normal errors, of errors with Student's t of five or three degrees
 is normal with a standard deviation of 0.5; the correlation is that of the squares of normal ones within a group, whose
 scale they share. The truth is the expected score of an example of a new group.
 
-`before` are Wilson's interval of as many examples as the design effect leaves, and the normal interval of squared
-errors, which audits once had. `wider` is the median of how many times wider the interval is than that one.
+`before` are Wilson's interval of as many examples as the design effect leaves, which audits and reports once had, and
+the normal interval of squared errors, which reports of own data still have. `wider` is the median of how many times
+wider the interval is than that one.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import numpy as np
 import tyro
 
 from levelfield.files import write_text
-from levelfield.report import grouped
-from levelfield.report.intervals import wilson, z_quantile
+from levelfield.report.intervals import wilson
 from levelfield.report.tables import to_csv
-from levelfield.spec.groups import design_effect, equal_groups
+from levelfield.spec.groups import design_effect, equal_groups, independent, limits
+from levelfield.spec.quantiles import z_quantile
 
 GROUPS = (5, 10, 20, 40, 80, 200)
 CORRELATIONS = (0.0, 0.1, 0.3, 0.6, 1.0)
@@ -135,7 +136,7 @@ def _squares(law: str, correlation: float) -> Callable[[np.random.Generator, np.
 
 
 def before(case: Case, scores: np.ndarray) -> Limits:
-    """The interval that audits once had."""
+    """The interval that there was once."""
     mean = float(scores.mean())
     count = len(scores) / design_effect(scores - mean, case.groups)
     if case.score == "accuracy":
@@ -145,10 +146,10 @@ def before(case: Case, scores: np.ndarray) -> Limits:
 
 
 def after(case: Case, scores: np.ndarray) -> Limits:
-    """The interval that audits have."""
+    """The interval that there is."""
     if case.score == "accuracy":
-        return wilson(float(scores.mean()), grouped.independent(scores, case.groups))
-    return grouped.limits(scores, case.groups)
+        return wilson(float(scores.mean()), independent(scores, case.groups))
+    return limits(scores, case.groups)
 
 
 def simulate(case: Case, draws: int) -> dict[str, object]:

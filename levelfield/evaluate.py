@@ -20,7 +20,7 @@ from levelfield.data.batches import Batch, ModelInput, SplitOnDevice
 from levelfield.objectives import Scores, Trainable, default_objective
 from levelfield.rng import generator
 from levelfield.spec import Examples, Input, Row, Task
-from levelfield.spec.groups import design_effect
+from levelfield.spec.groups import design_effect, independent
 from levelfield.spec.study import unit_of
 
 if TYPE_CHECKING:
@@ -66,10 +66,17 @@ class SplitScores:
             return design_effect(self.weights / self.weights.sum() * (self.values - self.mean), self.groups)
 
     @property
+    def independent(self) -> float:
+        """As how many independent examples these count in an interval, by their groups: no more than there are."""
+        if self.groups is None or not math.isfinite(self.mean):
+            return float(len(self.values))
+        return independent(self.values, self.groups, self.weights)
+
+    @property
     def counted(self) -> Row:
-        """How many examples there are, as a part of a row; where they come in groups, also how many they amount to."""
+        """How many examples there are, as a part of a row; where they come in groups, also how many they count as."""
         count = len(self.values)
-        return Row(n=count) if self.groups is None else Row(n=count, n_effective=count / self.design_effect)
+        return Row(n=count) if self.groups is None else Row(n=count, n_effective=self.independent)
 
     @property
     def fault(self) -> str:

@@ -20,10 +20,11 @@ from functools import cached_property
 from statistics import fmean, median, variance
 from typing import Protocol, TypeVar
 
-from levelfield.report.intervals import t_quantile, wilson, z_quantile
+from levelfield.report.intervals import wilson
 from levelfield.report.links import Terms, computed, marked
 from levelfield.report.same_examples import Right, reach
 from levelfield.report.scatter import UNKNOWN, Scatter
+from levelfield.spec.quantiles import t_quantile, z_quantile
 
 ALPHA = 0.025
 """The significance level of a whole report. A t-test with three seeds and very unequal spreads can err twice as

@@ -18,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from levelfield.report.intervals import z_quantile
 from levelfield.runs.hits import Hits
+from levelfield.spec.quantiles import z_quantile
 
 
 @dataclass(frozen=True, eq=False)

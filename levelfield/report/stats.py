@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from levelfield.report.intervals import t_quantile, wilson, z_quantile
+from levelfield.report.intervals import wilson
 from levelfield.spec import Row
+from levelfield.spec.quantiles import t_quantile, z_quantile
 
 Limits = tuple[float, float]
 SHARE: Limits = (0.0, 100.0)  # in percent

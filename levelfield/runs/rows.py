@@ -69,7 +69,7 @@ def _score(metric: str, split: SplitName, scores: SplitScores, stopped: str, out
 def _at_floor(metric: str, test: SplitScores, floor: float, y: np.ndarray) -> bool:
     """Returns whether a score is no better than guessing: within two standard errors of it, or an R2 of 0 or less."""
     if metric in SHARES:
-        return guessed(test.mean, floor, len(test.values) / test.design_effect)
+        return guessed(test.mean, floor, test.independent)
     return metric == "negative_mse" and _r2(test, y) <= 0
 
 

@@ -16,8 +16,8 @@ from repository import ROOT, SCRIPTS
 from levelfield.engine.find import Source
 from levelfield.report import committed
 from levelfield.report.decisions import ALPHA, Contrast, Seeds, difference
-from levelfield.report.intervals import t_quantile
 from levelfield.report.verdicts import Key, Table
+from levelfield.spec.quantiles import t_quantile
 
 PAGE = (ROOT / "docs" / "findings.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\d+)\. .*?\n(.*?)(?=^## )", PAGE, flags=re.DOTALL | re.MULTILINE))

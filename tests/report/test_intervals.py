@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from levelfield.report.intervals import newcombe, t_quantile, t_tail, wilson, z_quantile
+from levelfield.report.intervals import newcombe, wilson
 from levelfield.report.stats import SHARE, bounds, summarise
+from levelfield.spec.quantiles import t_quantile, t_tail, z_quantile
 
 
 def t_integral(upper: float, degrees: float, steps: int = 20_000) -> float:

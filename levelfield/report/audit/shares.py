@@ -8,7 +8,7 @@ for all arms together, and Welch's over the seeds of the arm and of the referenc
 bootstrap over two or three is narrower, and held the truth in 72 and 77 of 100 simulations. Whether anything is
 learnable is decided first, at 1 %, by what the trained weights score on test examples drawn anew. Nothing has a share
 where it is not. Of examples that come in groups, such as those of one patient, whole groups are drawn anew, and a score
-counts as one of so many fewer examples as its groups make it less certain (`report.grouped`). Of fewer than some twenty
+counts as one of so many fewer examples as its groups make it less certain (`spec.groups`). Of fewer than some twenty
 groups no such interval is wide enough, so that nothing is learnable there.
 """
 
@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from levelfield.report import grouped
 from levelfield.report.decisions import SPAN, Contrast, Seeds
 from levelfield.report.stats import SHARE, summarise
 from levelfield.spec import Row
-from levelfield.spec.groups import design_effect, equal_groups
+from levelfield.spec.groups import design_effect, equal_groups, independent, limits
 
 DRAWS = 1_000
 LEARNT = 0.01  # how often nothing may pass for something, two-sided
@@ -172,10 +171,10 @@ def _score(scores: np.ndarray, groups: np.ndarray, right_or_wrong: bool) -> Limi
     """Returns the mean and its interval, over test examples and, where there are several, over seeds."""
     seeds, mean_scores = scores.mean(1, dtype=np.float64), scores.mean(0, dtype=np.float64)
     if right_or_wrong:
-        count = grouped.independent(mean_scores, groups)
+        count = independent(mean_scores, groups)
         found, unit = summarise((100 * seeds).tolist(), SHARE, examples=count), 100
     else:
-        least, most = grouped.limits(-mean_scores, groups)
+        least, most = limits(-mean_scores, groups)
         found, unit = summarise(seeds.tolist(), within=(-math.inf, 0.0), test=(-most, -least)), 1
     mean = float(seeds.mean())
     low, high = (found and (found.interval or found.test)) or (unit * mean, unit * mean)

@@ -7,25 +7,25 @@ import math
 import numpy as np
 import pytest
 
-from levelfield.report import grouped
-from levelfield.report.intervals import t_quantile, wilson, z_quantile
-from levelfield.spec.groups import design_effect
+from levelfield.report.intervals import wilson
+from levelfield.spec.groups import degrees, design_effect, equal_groups, independent, limits
+from levelfield.spec.quantiles import t_quantile, z_quantile
 
 
 def test_examples_by_themselves_are_all_independent() -> None:
     right = (np.random.default_rng(0).random(500) < 0.98).astype(float)
-    assert grouped.independent(right, np.arange(500)) == 500
+    assert independent(right, np.arange(500)) == 500
     errors = np.random.default_rng(1).standard_normal(2_000) ** 2
-    low, high = grouped.limits(errors, np.arange(2_000))
+    low, high = limits(errors, np.arange(2_000))
     half = 1.96 * errors.std() / math.sqrt(2_000)
     assert (low, high) == pytest.approx((errors.mean() - half, errors.mean() + half), abs=0.08 * half)
 
 
 def test_scores_that_are_all_alike_tell_no_more_than_their_groups_amount_to() -> None:
     groups = np.repeat([0, 1, 2, 3], [10, 10, 10, 70])
-    assert grouped.independent(np.ones(100), groups) == pytest.approx(100**2 / (3 * 10**2 + 70**2))
-    assert grouped.independent(np.full(100, 1 / 3), np.zeros(100)) == 1
-    assert grouped.limits(np.full(100, 0.1), groups) == pytest.approx((0.1, 0.1))
+    assert independent(np.ones(100), groups) == pytest.approx(100**2 / (3 * 10**2 + 70**2))
+    assert independent(np.full(100, 1 / 3), np.zeros(100)) == 1
+    assert limits(np.full(100, 0.1), groups) == pytest.approx((0.1, 0.1))
 
 
 def test_the_variance_is_that_of_leaving_out_a_group_at_a_time() -> None:
@@ -40,25 +40,40 @@ def test_the_variance_is_that_of_leaving_out_a_group_at_a_time() -> None:
     if right.mean() > 0.5:
         held = np.array([(1 - right[groups == name]).sum() for name in names])
     equal = 900**2 / np.square(np.bincount(groups)).sum()
-    free = grouped.degrees(held, (left - right.mean()) * 900, float(equal))
+    free = degrees(held, (left - right.mean()) * 900, float(equal))
     wanted = right.mean() * (1 - right.mean()) / variance * (z_quantile(0.05) / t_quantile(0.05, free)) ** 2
-    assert grouped.independent(right, groups) == pytest.approx(max(equal, wanted)) and 1 < free < equal
-    spread = math.log(grouped.limits(right, groups)[1] / right.mean()) / t_quantile(0.05, free)
-    same = grouped.degrees(
-        np.array([right[groups == name].sum() for name in names]), (left - right.mean()) * 900, float(equal)
-    )
+    assert independent(right, groups) == pytest.approx(max(equal, wanted)) and 1 < free < equal
+    spread = math.log(limits(right, groups)[1] / right.mean()) / t_quantile(0.05, free)
+    same = degrees(np.array([right[groups == name].sum() for name in names]), (left - right.mean()) * 900, float(equal))
     assert spread * t_quantile(0.05, free) == pytest.approx(t_quantile(0.05, same) * math.sqrt(variance) / right.mean())
+
+
+def test_examples_of_unequal_weight_are_left_out_by_group_too() -> None:
+    """Such as sequences of which more or fewer steps are scored."""
+    rng = np.random.default_rng(3)
+    groups, weights = rng.integers(0, 25, 600), rng.integers(1, 60, 600).astype(float)
+    scores = np.clip(rng.random(25)[groups] + rng.normal(0, 0.1, 600), 0, 1)
+    mean, names = np.average(scores, weights=weights), np.unique(groups)
+    left = np.array([np.average(scores[groups != name], weights=weights[groups != name]) for name in names])
+    together = (len(names) - 1) / len(names) * np.square(left - mean).sum()
+    alone = np.square(weights * (scores - mean)).sum() / weights.sum() ** 2
+    rarer = weights * (scores if mean < 0.5 else 1 - scores)
+    held = np.array([rarer[groups == name].sum() for name in names])
+    free = degrees(held, left - mean, equal_groups(groups))
+    wanted = 600 * alone / together * (z_quantile(0.05) / t_quantile(0.05, free)) ** 2
+    assert independent(scores, groups, weights) == pytest.approx(max(wanted, equal_groups(groups)))
+    assert independent(scores, groups, 7 * np.ones(600)) == pytest.approx(independent(scores, groups))
 
 
 def test_degrees_of_freedom_are_those_of_what_decides() -> None:
     even = np.tile([1.0, -1.0], 20)
-    assert grouped.degrees(np.ones(40), even, 40.0) == 39
-    assert grouped.degrees(np.ones(40), even, 12.0) == 11
-    assert grouped.degrees(np.eye(40)[0] * 7, even, 40.0) == 1
+    assert degrees(np.ones(40), even, 40.0) == 39
+    assert degrees(np.ones(40), even, 12.0) == 11
+    assert degrees(np.eye(40)[0] * 7, even, 40.0) == 1
     normal = np.random.default_rng(0).standard_normal(100_000)
-    assert grouped.degrees(np.ones(100_000), normal, 1e9) == pytest.approx(100_000, rel=0.05)
+    assert degrees(np.ones(100_000), normal, 1e9) == pytest.approx(100_000, rel=0.05)
     lone = np.where(np.arange(40) == 0, 39.0, -1.0)
-    assert grouped.degrees(np.ones(40), lone, 40.0) < 3
+    assert degrees(np.ones(40), lone, 40.0) < 3
 
 
 def held(draws: int, truth: float, correlation: float, groups: np.ndarray) -> tuple[float, float, float]:
@@ -69,7 +84,7 @@ def held(draws: int, truth: float, correlation: float, groups: np.ndarray) -> tu
         chances = rng.beta(truth * a, (1 - truth) * a, few) if correlation else np.full(few, truth)
         right = (rng.random(len(groups)) < chances[groups]).astype(float)
         plain = len(right) / design_effect(right - right.mean(), groups)
-        both = [wilson(right.mean(), n) for n in (grouped.independent(right, groups), plain)]
+        both = [wilson(right.mean(), n) for n in (independent(right, groups), plain)]
         wider = (both[0][1] - both[0][0]) / (both[1][1] - both[1][0])
         found.append([*(low <= truth <= high for low, high in both), wider])
     return tuple(np.mean(found, 0).tolist())
@@ -94,14 +109,14 @@ def test_squared_errors_with_tails_are_held_more_often() -> None:
     for _ in range(400):
         errors = rng.standard_t(5, 100) ** 2
         half = 1.96 * errors.std() / 10
-        limits = grouped.limits(errors, np.arange(100)), (errors.mean() - half, errors.mean() + half)
-        found.append([low <= 5 / 3 <= high for low, high in limits])
+        both = limits(errors, np.arange(100)), (errors.mean() - half, errors.mean() + half)
+        found.append([low <= 5 / 3 <= high for low, high in both])
     new, old = np.mean(found, 0)
     assert new >= 0.9 > old + 0.01
 
 
 def test_of_one_group_an_interval_is_as_wide_as_of_one_example() -> None:
     errors = np.array([1.0, 2.0, 3.0])
-    low, high = grouped.limits(errors, np.zeros(3))
+    low, high = limits(errors, np.zeros(3))
     assert low * high == pytest.approx(4) and high > 2 * math.exp(12 * errors.std() / 2)
-    assert grouped.independent(np.array([0.0, 1.0, 1.0]), np.zeros(3)) == 1
+    assert independent(np.array([0.0, 1.0, 1.0]), np.zeros(3)) == 1
