@@ -289,7 +289,8 @@ def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
     )
     short = tasks(found.effort)[0]
     yield (
-        "\nThat it fails is said only of a model that has learnt the machine. A table of the training sequences of "
+        "\nThat it fails is said only of a model of which three seeds or more have learnt the machine, and of these "
+        "seeds. A table of the training sequences of "
         f"{short.length} bits knows {100 * short.memorised:.0f} % of the answers to parity and can guess the others. "
         f"So {learnt_from(found.effort)['parity']:.1f} % are asked for there: then it has {100 * LEARNT:.0f} % of "
         "those that the table does not know."

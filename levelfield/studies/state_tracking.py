@@ -28,7 +28,7 @@ from levelfield.objectives import default_objective
 from levelfield.presets import efforts
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.protocols import scratch
-from levelfield.report.decisions import FEWEST, Seeds
+from levelfield.report.decisions import FEWEST, SPAN, Seeds
 from levelfield.report.verdicts import Finding, Key, Table, told
 from levelfield.runs.ledger import match_width, trained
 from levelfield.spec import UNTUNED, Block, Effort, MixerConfig, Model, Probe, ReportView, Row, Run, Search, Study
@@ -170,9 +170,10 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     those that do not fail at `FAILED_AT` times. What holds at the one and no longer at the other is said as a fact.
 
     Fewer than three seeds of a model decide nothing. Counts need no intervals: nobody scores 90 % on a hundred
-    sequences by luck, and one seed that does shows that the architecture can. That none does is a fact of this budget,
-    and so is that one has not learnt at all. What should fail is asked of each model by itself, so that one that has
-    not learnt leaves the others their answers.
+    sequences by luck, and one seed that does shows that the architecture can. That none does is a fact of this budget
+    and of so few seeds, and so is that one has not learnt at all: the facts say how many others may. Seeds that have
+    not learnt a machine fail beyond it whatever they are, so only those that have are counted among what fails. It is
+    asked of each model by itself, so that one that has not learnt leaves the others their answers.
     """
     table = Table.of(rows, "length")
     if not table.cells:
@@ -253,8 +254,8 @@ def learnt_from(effort: Effort) -> dict[str, float]:
 def _failing(
     subject: str, table: Table, models: Sequence[str], tasks: Sequence[str], learnt: Mapping[str, float]
 ) -> Finding:
-    """Yes where every seed of every model fails every task, no where most seeds of some model hold some task; nothing
-    where most seeds have not learnt a task at the length of training, as they then fail beyond it whatever they are.
+    """Yes where every seed of every model fails every task, no where most seeds of some model hold some task, of the
+    seeds that have learnt it at the length of training; nothing where most have not.
 
     learnt: the percent from which on each task is, as of `learnt_from`.
     """
@@ -265,11 +266,30 @@ def _failing(
         least = " and ".join(f"{learnt[task]:.1f} %" for task in tasks)
         facts = f"Not learnt at the length of training, which {least} in most seeds would show: "
         return Finding(subject, 0, 0, facts + _facts(table, unlearnt))
-    floors = {key: table.floor(key.task) for key in keys}
-    above = [_share(table.cells[key], floors[key] + FAILS * (100 - floors[key])) for key in keys]
-    held = [_share(table.cells[key], HOLDS) for key in keys]
-    decided = 0 if _few(table, [*keys, *trained]) else 1 if not any(above) else -1 if max(held) > 0.5 else 0
-    return Finding(subject, decided, -1 if any(held) else 1, _facts(table, keys))
+    arms = [_learners(table, *both, learnt[both[0].task]) for both in zip(trained, keys, strict=True)]
+    floors = [table.floor(key.task) for key in keys]
+    above = [_share(arm, floor + FAILS * (100 - floor)) for arm, floor in zip(arms, floors, strict=True)]
+    held = [_share(arm, HOLDS) for arm in arms]
+    fewest = min(len(arm.values) for arm in arms)
+    decided = 0 if fewest < FEWEST else 1 if not any(above) else -1 if max(held) > 0.5 else 0
+    facts = f"{_facts(table, keys)} {_counted(fewest, not any(above))}"
+    return Finding(subject, decided, -1 if any(held) else 1, facts)
+
+
+def _learners(table: Table, trained: Key, far: Key, learnt: float) -> Seeds:
+    """Returns the scores far beyond the length of training of the seeds that have so many percent at it."""
+    near = table.cells[trained]
+    numbers = {number for number, value in zip(near.numbers, near.values) if value >= learnt}
+    return table.cells[far].only(numbers)
+
+
+def _counted(seeds: int, none: bool) -> str:
+    """Says how many seeds have learnt, and of how many others it is not excluded that they hold on where none does."""
+    said = f"Seeds that have learnt it: {seeds}."
+    if not none or seeds < FEWEST:
+        return said
+    most = 1 - SPAN ** (1 / seeds)
+    return f"{said} As none of them holds on, it is excluded at 95 % that {100 * most:.0f} % of such seeds or more do."
 
 
 def _unlearnt(table: Table, keys: Sequence[Key], learnt: Mapping[str, float]) -> list[Key]:
@@ -338,10 +358,11 @@ study = Study(
         "The delta rules go without their short convolutions here; Mamba-2 and sLSTM keep theirs. Steps, rate and one "
         "layer were chosen by pilots with one seed, in which the delta rules, sLSTM and the GRU learnt.",
         "A model holds a task where most of its seeds have 90 % of the last steps at four times the length of "
-        "training; it fails where none is above the middle between guessing and 100 % at sixteen times, of which "
-        "nothing is said unless most seeds have learnt it: at the length of training they have 90 % of the answers "
-        "that are not known from training sequences which begin alike, as 92 % are for parity of 16 steps. So what "
-        "holds at four times may fail at sixteen; the verdict names what does.",
+        "training; it fails where, of three seeds or more that have learnt it, none is above the middle between "
+        "guessing and 100 % at sixteen times. Of a model that most seeds have not learnt nothing is said. To have "
+        "learnt it takes, at the length of training, 90 % of the answers that are not known from training sequences "
+        "which begin alike, as 92 % are for parity of 16 steps. So what holds at four times may fail at sixteen; the "
+        "verdict names what does.",
         "DeltaProduct on parity is in no question, though its transitions may have negative eigenvalues. It is only "
         "described, and not added to a question, as its scores have been seen.",
     ),

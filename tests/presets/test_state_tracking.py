@@ -110,18 +110,41 @@ def test_two_seeds_decide_nothing() -> None:
     assert [finding.decided for finding in found] == [0] * 9 and [finding.seen for finding in found] == [1] * 9
 
 
-@pytest.mark.parametrize("scores, learnt", [((0.97, 0.99, 1.0), False), ((0.97, 0.993, 1.0), True)])
+@pytest.mark.parametrize(
+    "scores, answer",
+    [((0.97, 0.99, 1.0), (0, 0)), ((0.97, 0.993, 1.0), (0, 1)), ((0.993, 0.995, 1.0), (1, 1))],
+)
 def test_nothing_is_said_of_what_fails_beyond_a_length_that_it_has_not_learnt(
-    scores: tuple[float, ...], learnt: bool
+    scores: tuple[float, ...], answer: tuple[int, int]
 ) -> None:
+    """Of most seeds; and two that have learnt decide nothing, since a third that has not fails in any case."""
     found = findings(rows(short={("parity", "gla"): scores}))
-    answers = [(finding.decided, finding.seen) for finding in found]
-    assert answers == [(1, 1), (1, 1) if learnt else (0, 0)] + [(1, 1)] * 7
+    assert [(finding.decided, finding.seen) for finding in found] == [(1, 1), answer] + [(1, 1)] * 7
     said = (
         "Not learnt at the length of training, which 99.2 % in most seeds would show: "
         "gla 99.0 % (97.0 to 100.0 over 3 seeds) on parity of 24 steps."
     )
-    assert learnt or found[1].facts == said
+    assert answer != (0, 0) or found[1].facts == said
+    ends = {1: "it is excluded at 95 % that 63 % of such seeds or more do.", 0: "Seeds that have learnt it: 2."}
+    assert answer == (0, 0) or found[1].facts.endswith(ends[answer[0]])
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_a_model_of_which_some_seeds_hold_seldom_fails(seeds: int) -> None:
+    """Each seed learns four times in five, and then holds on with a chance of 63 or 45 %: the ends of the intervals."""
+    rng, limit, said = np.random.default_rng(seeds), 1 - 0.05 ** (1 / seeds), 0
+    others = [row for row in rows() if (row.get("task"), row.get("model")) != ("parity", "gla")]
+    for _ in range(200):
+        learnt = rng.random(seeds) < 0.8
+        holds = learnt & (rng.random(seeds) < limit)
+        made = [
+            Row(task="parity", model="gla", protocol="scratch", metric="step_accuracy", split="test", n=200, seed=i)
+            | Row(at=f"length={length}", effort="minutes", run=f"gla{i}", value=0.5 + 0.5 * bool(right[i]))
+            for length, right in ((24, learnt), (96, holds), (384, holds))
+            for i in range(seeds)
+        ]
+        said += findings([*others, *made])[1].decided > 0
+    assert said / 200 < 0.08
 
 
 def test_who_has_a_table_of_the_training_sequences_has_not_learnt_parity() -> None:
