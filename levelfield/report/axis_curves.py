@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,8 @@ def position(row: Row, spec: Mapping[str, Any], axis: str) -> float | str | None
 
 
 def _saying(spec: Mapping[str, Any], placed: bool) -> Mapping[str, Any]:
-    """What of a described run may say where it lies; only its mixers where rows name their places, since another field
-    may share the axis's name (depth)."""
+    """What of a described run may say where it lies; only its mixers where rows name their places, of whatever task,
+    since another field may share the axis's name: the depth of a model is not that of a needle."""
     model = spec.get("model", {})
     if placed:
         return {"model": {"mixers": model.get("mixers", [])}}
@@ -131,10 +132,11 @@ def lines_along(
     arms: what `arms_of` has returned, where it has been asked before.
     """
     arms = arms_of(results) if arms is None else arms
-    rows = [r for r in results.rows if r.get("task") == task and r.get("metric") == metric and is_test(r)]
-    placed = [len(place) for r in rows if axis in (place := pairs(r.get("at", "")))]
-    fewest = min(placed, default=0)
-    specs = {run: _saying(spec, bool(placed)) for run, spec in results.specs.items()}
+    measured = [r for r in results.rows if r.get("metric") == metric and is_test(r)]
+    placed = any(axis in at and axis in pairs(at) for r in measured if (at := r.get("at", "")))
+    rows = [r for r in measured if r.get("task") == task]
+    fewest = min((len(place) for r in rows if axis in (place := pairs(r.get("at", "")))), default=0)
+    specs = {run: _saying(spec, placed) for run, spec in results.specs.items()}
     in_specs = any(_values(spec, axis) for spec in specs.values())
     of_models, of_phases = (
         any(field_values({"model": spec.get(part, {})}, axis) for spec in specs.values()) for part in ("model", "phase")
@@ -349,9 +351,11 @@ def _draw(axes: Axes, line: Line, look: style.Look) -> None:
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:
-    """Logarithmic where the axis spans more than a factor of four; ticks where something was measured, nine at most."""
+    """Logarithmic where the axis spans more than a factor of four in uneven steps, unlike tenths of a text; ticks where
+    something was measured, nine at most."""
     positive = [x for x in xs if x > 0]
-    wide = bool(positive) and positive[-1] / positive[0] > 4
+    even = len({round(after - before, 9) for before, after in pairwise(xs)}) == 1
+    wide = bool(positive) and positive[-1] / positive[0] > 4 and (not even or len(xs) < 3)
     if wide:
         if xs[0] > 0:
             axes.set_xscale("log", base=2)

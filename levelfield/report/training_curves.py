@@ -168,9 +168,17 @@ def _slice_panel(
             axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4, url=url)
             height += 1
         height += 1
-    axes.set_yticks([t for t, _ in ticks], [style.short(v, 20) for _, v in ticks])
+    axes.set_yticks([t for t, _ in ticks], [style.short(_spelt(v), 20) for _, v in ticks])
     axes.set_ylim(height - 1, -0.9)
     axes.set_xlim(left=0)
+
+
+def _spelt(value: str) -> str:
+    """Returns a slice as one would write it: "0500-0999" as "500–999" and "4000-" as "4000 or more"."""
+    low, dash, high = value.partition("-")
+    if not dash or not low.isdigit() or not (high.isdigit() or not high):
+        return value
+    return f"{int(low)}–{int(high)}" if high else f"{int(low)} or more"
 
 
 MEASURES = (("tokens", "training tokens", si), ("flops", "training FLOPs", si), ("wall_s", "wall time", duration))

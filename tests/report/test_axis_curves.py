@@ -60,3 +60,29 @@ def test_lines_of_one_model_are_told_apart_by_their_protocols_at_their_ends() ->
     assert ">conv<" in one.svg and "conv, " not in one.svg
     (before,) = {arm.protocol for arm in arms_of(results).values() if arm.model.startswith("conv")}
     assert f">conv, {before}<" in two.svg and ">conv, spt<" in two.svg and ">attention<" in two.svg
+
+
+def test_the_depth_of_a_model_is_no_depth_of_a_needle() -> None:
+    """Where rows of one task name their depth, a task without such rows has none, though its models have layers."""
+    _, results = fixtures.locality()
+    (first, *_) = [row for row in results.rows if row.get("task") == "listops" and "run" in row]
+    deep = [Row(**{**first, "at": f"depth={depth}"}) for depth in range(3)]
+    found = replace(results, rows=[*results.rows, *deep])
+    drawn = axis_curves.curve(found, gather(found, "accuracy"), "depth", "accuracy")
+    assert drawn is not None and drawn.alt == "Test accuracy against depth on listops."
+
+
+def test_tenths_of_a_text_are_as_far_apart_as_they_are_and_lengths_are_doublings() -> None:
+    from matplotlib.figure import Figure
+
+    for xs, scale in (
+        (range(10), "linear"),
+        ((1, 2, 3, 4, 5, 6, 7, 8), "linear"),
+        ((0, 1, 2, 4, 8), "symlog"),
+        ((16, 32, 64, 128), "log"),
+        ((8, 128), "log"),
+        ((32, 64, 96), "linear"),
+    ):
+        axes = Figure().subplots()
+        axis_curves._scale(axes, [float(x) for x in xs])
+        assert axes.get_xscale() == scale
