@@ -58,6 +58,7 @@ from levelfield.studies import (
     miralles2025_table2,
     miralles2025_table3,
     miralles2025_table4,
+    precision,
     scorecard,
 )
 from levelfield.tasks.frequent_word import FrequentWord
@@ -158,6 +159,9 @@ def cases() -> Iterator[Case]:
     yield Case("huang2024_longer", "half is given back, half is lost beyond", on, findings(huang2024_longer))
     carded = tuple(Cell(t, m, "scratch", LEVEL) for t in ("recall", "words", "reach") for m in scorecard.WEAK)
     yield Case("scorecard", "all arms equal", carded, findings(scorecard))
+    both = ((precision.ROUNDED, LEVEL - precision.MARGIN), ("", LEVEL))
+    rounded = tuple(Cell(precision.LISTOPS, m + end, "scratch", v) for m in precision.MIXERS for end, v in both)
+    yield Case("precision", "bf16 behind by the margin", rounded, findings(precision))
 
 
 def _fallen(rows: Sequence[Row]) -> list[int]:
