@@ -103,11 +103,12 @@ def compare(cells: Cells, counterparts: Mapping[Arm, Sequence[Counterpart]]) -> 
             panel.set_xlim(*_score_limits(cells, task, mine))
             _vertical_references(panel, cells.baselines.get(task, {}), len(cells.of(task)))
             panel.set_xlabel(score_label(cells))
-        if counterparts:
-            printed = "◇ printed" if same else "no run here is a printed one: the table says what differs"
-            figure.suptitle(f"● a seed · | median · {printed}", fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
+        printed = "◇ printed" if same else "no run here is a printed one: the table says what differs"
+        told = " · ".join(["● a seed", "| median of seeds", *([printed] if counterparts else [])])
+        figure.suptitle(told, fontsize=8.5, x=0.01, ha="left", color=style.FAINT)
         drawn = style.render(figure, "compare")
-    return Figure(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot, beside printed numbers.")
+    beside = ", beside printed numbers" if same else ""
+    return Figure(*drawn, f"Test scores of every arm on {', '.join(tasks)}, each seed a dot{beside}.")
 
 
 def _compare_panel(
