@@ -67,7 +67,7 @@ class SplitScores:
 
     @property
     def independent(self) -> float:
-        """As how many independent examples these count in an interval, by their groups: no more than there are."""
+        """The number of independent examples that they count as in an interval, by their groups: at most all."""
         if self.groups is None or not math.isfinite(self.mean):
             return float(len(self.values))
         return independent(self.values, self.groups, self.weights)

@@ -117,10 +117,11 @@ def degrees(held: np.ndarray, apart: np.ndarray, equal: float) -> float:
 
     They are no more than those of equally large groups, than the equal groups that what decides amounts to, and than
     those of a normal sample whose variance is as uncertain as the kurtosis of these groups makes it. held: what decides
-    in each group, (K,), such as its errors. apart: how far each group moves the mean, (K,), not all 0. equal: how many
-    equally large groups they amount to.
+    in each group, (K,), such as its errors. apart: how far each group moves the mean, (K,), of which nothing is told
+    where all are 0. equal: how many equally large groups they amount to.
     """
-    kurtosis = len(apart) * float((apart**4).sum()) / float(np.square(apart).sum()) ** 2
+    square = float(np.square(apart).sum())
+    kurtosis = len(apart) * float((apart**4).sum()) / square**2 if square else 1.0
     of_kurtosis = 2 * len(apart) / max(kurtosis - 1, 1e-9)
     deciding = float(held.sum()) ** 2 / float(np.square(held).sum())
     return max(FEWEST_DEGREES, min(equal - 1, deciding, of_kurtosis))
@@ -138,7 +139,7 @@ class _Groups(NamedTuple):
 
     @staticmethod
     def of(scores: np.ndarray, groups: np.ndarray, weights: np.ndarray) -> _Groups:
-        """weights: (N,), with a sum of N."""
+        """Takes scores apart by group. weights: (N,), with a sum of N."""
         _, place = np.unique(groups, return_inverse=True)
         away, sizes = weights * (scores - np.average(scores, weights=weights)), np.bincount(place, weights)
         apart = np.bincount(place, away) / np.maximum(1 - sizes / len(scores), 1 / len(scores))

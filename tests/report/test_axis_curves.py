@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import fixtures_rows as fixtures
 
-from levelfield.report import axis_curves
+from levelfield.report import axis_curves, training_curves
 from levelfield.report.against_printed import PrintedSources
 from levelfield.report.cells import arms_of, gather
 from levelfield.spec import Published, Row
@@ -86,3 +86,10 @@ def test_tenths_of_a_text_are_as_far_apart_as_they_are_and_lengths_are_doublings
         axes = Figure().subplots()
         axis_curves._scale(axes, [float(x) for x in xs])
         assert axes.get_xscale() == scale
+
+
+def test_ranges_of_lengths_are_written_as_one_would() -> None:
+    names = ("0000-0499", "1000-1999", "4000-", "MAX", "-3", "well-known", "0-")
+    assert [*map(training_curves._spelt, names)] == [
+        "0–499", "1000–1999", "4000 or more", "MAX", "-3", "well-known", "0 or more"
+    ]  # fmt: skip

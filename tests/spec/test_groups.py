@@ -48,6 +48,13 @@ def test_the_variance_is_that_of_leaving_out_a_group_at_a_time() -> None:
     assert spread * t_quantile(0.05, free) == pytest.approx(t_quantile(0.05, same) * math.sqrt(variance) / right.mean())
 
 
+def test_groups_that_are_all_equally_right_tell_as_much_as_their_examples_at_most() -> None:
+    found = independent(np.tile([0.0, 1.0, 1.0, 1.0], 15), np.repeat(np.arange(15), 4))
+    assert 15 <= found <= 60
+    low, high = limits(np.tile([1.0, 3.0], 15), np.repeat(np.arange(15), 2))
+    assert low < 2 < high
+
+
 def test_examples_of_unequal_weight_are_left_out_by_group_too() -> None:
     """Such as sequences of which more or fewer steps are scored."""
     rng = np.random.default_rng(3)
