@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from levelfield._version import __version__
-from levelfield.cli import overview
+from levelfield.cli import overview, plan_screen
 from levelfield.cli.arguments import (
     CLUSTER,
     COMPARE_OPTIONS,
@@ -54,10 +54,6 @@ from levelfield.cli.streams import ended, guarded, patiently, say
 from levelfield.cli.task_commands import croissant, prepare, verify
 from levelfield.files import made
 from levelfield.spec import Effort, UserError
-
-if TYPE_CHECKING:
-    from levelfield.engine.find import Source
-    from levelfield.spec import Study
 
 Shell = Literal["bash", "zsh", "fish", "tcsh"]
 DESCRIPTION = "A level playing field for long-sequence models."
@@ -112,33 +108,7 @@ def plan(
         asked = (loaded, effort or "paper", pattern, runs_dir)
         say(survey_commands.to_json(*asked) if json else "\n".join(survey_commands.lines(*asked)))
         return
-    _show_plan(source, loaded, effort or "minutes", pattern, (runs_dir, data), json=json)
-
-
-def _show_plan(
-    source: Source, loaded: Study, effort: Effort, pattern: str, folders: tuple[Path, Path], *, json: bool = False
-) -> None:
-    """Prints what a study will train and cost, and trains nothing. folders: of runs and of prepared data."""
-    from levelfield.engine import forecast, tuning
-    from levelfield.engine import plan as planning
-    from levelfield.engine.find import choose, matches
-    from levelfield.presets import arm_remarks
-    from levelfield.runs import store
-
-    runs_dir, data = folders
-    title = source.title(loaded)
-    with patiently(f"Checking the models of {title}"):
-        planned, tuned = tuning.progress(loaded, effort, runs_dir, lambda run: matches(run, pattern))
-        runs = choose(planned, effort, "" if loaded.search_at(effort) else pattern)
-    if json:
-        say(planning.to_json(loaded.name, effort, {r: store.complete(store.directory(runs_dir, r)) for r in runs}))
-        return
-    done = sum(store.complete(store.directory(runs_dir, r)) for r in runs)
-    with patiently(f"Counting what the runs of {title} cost"):
-        for line in planning.lines(runs, done, f"{title} at effort {effort}", data):
-            say(line)
-        for line in (*forecast.lines(runs, data), *(arm_remarks.sentences(runs) if source.mixer else ()), *tuned):
-            say(line)
+    plan_screen.show(source, loaded, effort or "minutes", pattern, (runs_dir, data), json=json)
 
 
 def run(
@@ -222,7 +192,7 @@ def compare(
     with patiently(f"Checking the models of {mixer}"):
         study.runs(effort)  # whatever is wrong with the mixer is said before a folder is made
     if dry_run:
-        _show_plan(source, study, effort, "", (execution.runs_dir, execution.data))
+        plan_screen.show(source, study, effort, "", (execution.runs_dir, execution.data))
         return
     made(report_dir, "--report-dir")
     ended(train_commands.tune(job, study, execution.here, say))
@@ -254,7 +224,7 @@ def reach(
     job = Job(source, effort, execution.runs_dir, execution.data, device=execution.device)
     study = source.load()
     if dry_run:
-        _show_plan(source, study, effort, "", (execution.runs_dir, execution.data))
+        plan_screen.show(source, study, effort, "", (execution.runs_dir, execution.data))
         return
     ended(train_commands.execute_and_report(job, study, execution.here, report_dir, say, track=tracker))
 

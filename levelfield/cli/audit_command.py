@@ -30,6 +30,7 @@ def audit(
     without_models: Switch = False,
     execution: Annotated[Execution, arg(name="")] = EXECUTION,
     report_dir: Folder = Path("report"),
+    dry_run: Switch = False,
 ) -> None:
     """Say how local, positional, trivial or leaky a dataset is; write rows, a page, a badge and a datasheet's text.
 
@@ -39,6 +40,7 @@ def audit(
         effort: how much compute it may take
         without_models: train nothing: say in seconds what the data and rules without a sequence model tell
         report_dir: folder of reports
+        dry_run: say what it comes to (data, rules, runs, FLOPs, time), and train and write nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.engine.find import AUDIT, Source, find_task
@@ -46,8 +48,31 @@ def audit(
 
     word = columns.source(source)
     job = Job(Source(AUDIT, word), effort, execution.runs_dir, execution.data, device=execution.device)
+    if dry_run:
+        _plan(find_task(word), job, without=without_models)
+        return
     if not audited(find_task(word), job, execution.here, report_dir, say, without=without_models, track=tracker):
         raise SystemExit(1)
+
+
+def _plan(task: Task, job: Job, *, without: bool) -> None:
+    """Prints what an audit reads, scores and trains. without: it trains nothing. Raises UserError as `audited` does."""
+    from levelfield.cli import data_commands, plan_screen
+    from levelfield.engine import audit_plan
+    from levelfield.engine.audit import Folders
+    from levelfield.run import pick_device
+
+    pick_device(job.device)
+    study = job.source.load()
+    study.runs(job.effort)
+    with data_commands.bars() as bar:
+        told = list(audit_plan.lines(task, job.effort, Folders(job.out, job.data), data_commands.shown(bar)))
+    for line in told:
+        say(line)
+    if without:
+        say("No model is trained.")
+    else:
+        plan_screen.show(job.source, study, job.effort, "", (job.out, job.data))
 
 
 def audited(

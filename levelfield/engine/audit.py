@@ -69,7 +69,7 @@ from levelfield.spec.groups import equal_groups
 from levelfield.user.own_data import OwnData
 
 FOLDER = "audits"
-LEAKED, SETS = "leaked.npy", "sets.npy"
+FACTS, LEAKED, SETS = "facts.jsonl", "leaked.npy", "sets.npy"
 DATA = Row(source="levelfield", model="data", protocol="none")  # of a fact
 
 
@@ -100,24 +100,28 @@ def measure(task: Task, effort: Effort, folders: Folders, progress: Progress) ->
     base, where = audit.seen(task, effort), folder(task, effort, folders)
     with disk_errors(where, "--runs-dir"):
         where.mkdir(parents=True, exist_ok=True)
-    if not (where / "facts.jsonl").exists():
+    if not (where / FACTS).exists():
         whole = task if task.archives or task.reads else base  # of what is generated, a part says as much
         splits = prepared.load(whole, folders.data, progress=progress)
         found = duplicates.of_task(whole, splits, progress)
         _save(where / LEAKED, found.leaked)
-        write_rows(where / "facts.jsonl", _facts(whole, splits, progress, found))
-    rules = _probes(task)
-    missing = [name for name in rules if not _rule(where, name).exists()]
+        write_rows(where / FACTS, _facts(whole, splits, progress, found))
+    known, missing = rules(task), unscored(task, where)
     splits = prepared.load(base, folders.data, progress=progress) if missing else {}
     for done, name in enumerate(missing):
         progress("rules", done, len(missing))
-        answer = rules[name](base, splits)
+        answer = known[name](base, splits)
         _save(_kept(where, "rule", name), answer.test.astype(np.float32))
         if answer.later is not None:
             _save(_kept(where, "later", name), answer.later.astype(np.float32))
         write_json(_rule(where, name), {"rule": answer.rule, "validation": answer.validation})
         progress("rules", done + 1, len(missing))
     _cross_validate(task, base, folders, where, progress)
+
+
+def unscored(task: Task, where: Path) -> list[str]:
+    """Returns the names of the rules for a task that are not scored yet in the audit's folder, simpler ones first."""
+    return [name for name in rules(task) if not _rule(where, name).exists()]
 
 
 def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progress: Progress) -> None:
@@ -142,10 +146,15 @@ def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progr
 def pooled(task: Task, base: Task, folders: Folders) -> Examples | None:
     """Returns the examples of all splits that an audit has, where the test split is carved; None where the data bring
     one."""
-    if not isinstance(task, OwnData) or not isinstance(base, View) or not task.carved:
+    if not in_folds(task, base):
         return None
     splits = base.apart or prepared.load(base, folders.data)
     return folds.joined([splits[split] for split in SPLITS])
+
+
+def in_folds(task: Task, base: Task) -> bool:
+    """Tells whether rules are cross-validated too, as the test split of the user's own data is carved."""
+    return isinstance(task, OwnData) and isinstance(base, View) and task.carved
 
 
 def kept_together(
@@ -175,7 +184,7 @@ def _save(path: Path, array: np.ndarray) -> None:
         save_array(unfinished, array)
 
 
-def _probes(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examples]], shallow.Answer]]:
+def rules(task: Task) -> Mapping[str, Callable[[Task, Mapping[SplitName, Examples]], shallow.Answer]]:
     """What scores each rule for answers such as the task's, by the rule's name."""
     if isinstance(task.output, StepLabels):
         return {name: partial(steps.score, context=each) for name, each in steps.contexts(task.output).items()}
@@ -226,7 +235,7 @@ def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
     used = DATA | Row(metric="trained_on", split="train", value=float(len(splits["train"])))
     long = audit.training_steps(task, effort) if any(arm.kind != RULE for arm in arms) else 0
     trained = [DATA | Row(metric="training_steps", split="train", value=float(long))] if long else []
-    rows = [*read_rows(where / "facts.jsonl"), *_own(task), used, *trained, *_amount(alike), *found]
+    rows = [*read_rows(where / FACTS), *_own(task), used, *trained, *_amount(alike), *found]
     own = Row(study=f"audit-{task.name}", effort=effort, task=task.name)
     return [Row(**{**row, **own}) for row in rows]
 
@@ -309,7 +318,7 @@ def _kind(name: str, run: Run) -> tuple[str, str]:
 
 
 def _rules(task: Task, where: Path) -> Iterator[Scored]:
-    for name in _probes(task):
+    for name in rules(task):
         path = _rule(where, name)
         if path.exists():
             scores, later = _array(_kept(where, "rule", name))[None], _kept(where, "later", name)

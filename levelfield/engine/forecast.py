@@ -328,10 +328,9 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
         )
     yield from _memory(found, passes, root)
     yield from oversized(runs, root)
-    for task in dict.fromkeys(run.task for run in runs):
-        if prepared.wants_files(task, root):
-            place = f" --data {shlex.quote(str(root))}" if root != Path("data") else ""
-            yield f"Data that is not there: {task.name}. `levelfield data prepare {task.name}{place}` fetches it."
+    place = f" --data {shlex.quote(str(root))}" if root != Path("data") else ""
+    for name in dict.fromkeys(run.task.name for run in runs if prepared.wants_files(run.task, root)):
+        yield f"Data that is not there: {name}. `levelfield data prepare {name}{place}` fetches it."
     for weights in dict.fromkeys(run.protocol.foreign for run in runs):
         if weights is not None and (names := prepared.absent(weights, root)):
             where = prepared.downloads(weights, root)
