@@ -15,6 +15,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from levelfield.cli.arguments import Cells, Column, ColumnNames, Number, Positive, Share, Switch, Text
+from levelfield.cli.streams import patiently
 from levelfield.presets.options import Options
 from levelfield.spec import UserError
 
@@ -65,7 +66,8 @@ class OwnColumns:
 
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("split_seed", "tokenizer")}
         task = own_data.OwnData(path, seed=self.split_seed, tokenizer=self.tokenizer or None, **given).pinned()
-        assert task.max_length  # which reads the file
+        with patiently(f"Reading {path}"):
+            assert task.max_length  # which reads the file
         return repr(task)
 
     def source(self, name: str) -> str:

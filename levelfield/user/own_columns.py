@@ -140,18 +140,25 @@ def tokenizer_file(where: str | PathLike[str]) -> Path:
     return file
 
 
-def symbols(cells: Sequence[Any]) -> list[list[str] | None]:
-    """Returns the symbols of each cell, which are words between blanks, or the items of a list; None for none.
+def symbols(cells: Sequence[Any], longest: int) -> tuple[list[list[str] | None], list[int]]:
+    """Returns the first symbols of each cell, at most `longest`, which are words between blanks, or the items of a
+    list, None for none; and how many there are in all.
 
-    Text is a list where every cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises
-    UserError for bytes.
+    Equal symbols are one object, as many long rows of them would fill the memory otherwise. Text is a list where every
+    cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises UserError for bytes.
     """
     if any(isinstance(cell, (bytes, bytearray)) for cell in cells):
         raise UserError("A cell of --symbols is bytes: name a column of words, or of lists of them.")
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
     split = items if all(items(text) is not None for text in texts) else str.split
-    found = (list(c) if isinstance(c, LISTS) else [] if missing(c) else split(str(c)) or [] for c in cells)
-    return [[str(item) for item in row] or None for row in found]
+    rows: list[list[str] | None] = []
+    steps: list[int] = []
+    one: dict[str, str] = {}
+    for cell in cells:
+        found = cell if isinstance(cell, LISTS) else [] if missing(cell) else split(str(cell)) or []
+        rows.append([one.setdefault(text, text) for text in map(str, found[:longest])] or None)
+        steps.append(len(found))
+    return rows, steps
 
 
 def items(text: str) -> list[Any] | None:

@@ -64,6 +64,7 @@ class _Sequences(NamedTuple):
     kind: str  # "bytes", "pieces", "symbols", "numbers" or "signal"
     symbols: int = 0  # of pieces, how many ids there are
     broken: int = 0  # of rows that are None, those that had numbers that are none
+    steps: Sequence[int] = ()  # of each row, where it is cut already
 
 
 @lru_cache(maxsize=4)
@@ -85,7 +86,7 @@ def content(task: Settings, identity: str) -> Content:
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
     of = cells.column(task.group, "--group", task.missing) if task.group else [None] * len(whole)
     groups, regrouped = own_columns.group_names([of[i] for i in kept])
-    lengths = np.array([len(sequences.rows[i]) for i in kept])
+    lengths = np.array([sequences.steps[i] if sequences.steps else len(sequences.rows[i]) for i in kept])
     sequences = sequences._replace(rows=[sequences.rows[i][: task.longest] for i in kept])
     _require_finite(task, sequences, kept)
     keys = [_key(row, group) for row, group in zip(sequences.rows, groups, strict=True)]
@@ -195,7 +196,8 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
                 "--symbols."
             )
-        return _Sequences(own_columns.symbols(column), "symbols")
+        rows, steps = own_columns.symbols(column, task.longest)
+        return _Sequences(rows, "symbols", steps=steps)
     if task.channels:
         columns = [cells.flat(name, "--channels") for name in task.channels]
         first = columns[0][0]

@@ -77,8 +77,8 @@ def test_brackets_among_symbols_stay() -> None:
     """Without them, expressions of different value are the same."""
     words = ["[MAX 2 [MIN 4 7 ] 0 ]", "[MIN 2 3 ]", "( 5 )", None]
     expected = ["[MAX", "2", "[MIN", "4", "7", "]", "0", "]"]
-    assert own_columns.symbols(words) == [expected, ["[MIN", "2", "3", "]"], ["(", "5", ")"], None]
-    assert own_columns.symbols(["[ [ ] ]", "[ ]"]) == [["[", "[", "]", "]"], ["[", "]"]]
+    assert own_columns.symbols(words, 99)[0] == [expected, ["[MIN", "2", "3", "]"], ["(", "5", ")"], None]
+    assert own_columns.symbols(["[ [ ] ]", "[ ]"], 99)[0] == [["[", "[", "]", "]"], ["[", "]"]]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_brackets_among_symbols_stay() -> None:
     ],
 )
 def test_a_column_of_lists_is_read_as_its_items(cells: list[Any], expected: list[list[str] | None]) -> None:
-    assert own_columns.symbols(cells) == expected
+    assert own_columns.symbols(cells, 9_999)[0] == expected
 
 
 def test_a_table_in_a_cell_is_no_channel(tmp_path: Path) -> None:
