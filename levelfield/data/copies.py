@@ -22,7 +22,7 @@ def sets(
     kind: Input, examples: Examples, progress: Progress = no_progress, *, folded: Examples | None = None
 ) -> np.ndarray:
     """Returns the number of the set of each example, (N,), from 0 on. folded: the examples in the form in which near
-    duplicates are looked for, of `Task.folded`."""
+    duplicates are looked for, as `Task.folded` has them."""
     texts = folded or examples
     found = _together([duplicates.hashed(each, each.documents) for each in (examples, texts)])
     for pairs in _near(kind, texts, found, progress):

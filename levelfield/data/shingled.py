@@ -39,6 +39,7 @@ LEAST = 3  # examples, as a single pair may be chance where joined halves have n
 BAND = 4  # values of a signature that two candidates share
 NEIGHBOURS = 32  # how many examples before it a candidate is compared with in a band, which thousands may share
 CANDIDATES = 2_000_000  # pairs that share a band, beyond which no further neighbours are taken
+PAIRS = "pairs that may be near duplicates"  # whose search is shown
 MEASURED = 200_000  # the most pairs that are compared shingle by shingle
 
 
@@ -83,10 +84,10 @@ def near_pairs(
     steps = np.concatenate([np.diff(part.ends) for part in parts])
     numbers, again = np.flatnonzero(steps < SHORT), flags.copy()
     short = _gathered(parts, numbers)
-    changed = numbers[_hardly_changed(short)]
+    changed = numbers[_hardly_changed(short, progress)]
     _set(again, owner, changed)
     new = int((again & ~flags).any(1).sum())
-    if new < LEAST or TIMES * _by_chance(short, new) > new:
+    if new < LEAST or TIMES * _by_chance(short, new, progress) > new:
         return wide.pairs, measure
     measure += f", or below {SHORT} steps one symbol in {CHANGED} changed, and at least one"
     return np.concatenate([wide.pairs, changed]), measure
@@ -114,7 +115,7 @@ def _joined(rows: Sequence[np.ndarray]) -> _Part:
     return _Part(np.concatenate(rows) if rows else np.zeros(0, np.uint8), ends)
 
 
-def _hardly_changed(short: _Part) -> np.ndarray:
+def _hardly_changed(short: _Part, progress: Progress) -> np.ndarray:
     """Returns the pairs of sequences of which one is the other but for one symbol in CHANGED, (M, 2)."""
     steps, found = np.diff(short.ends), [np.empty((0, 2), np.int64)]
     for width, below in NARROW:
@@ -124,21 +125,23 @@ def _hardly_changed(short: _Part) -> np.ndarray:
         others = np.random.default_rng(0).permutation(len(signed))
         if not len(signed) or np.mean(signed == signed[others]) > ALIKE / 2:
             continue  # unrelated sequences have so many shingles of this width in common that these tell none apart
-        pairs, agreement = candidates(signed, ALIKE)
+        pairs, agreement = candidates(signed, ALIKE, progress)
         pairs = pairs[np.argsort(-agreement, kind="stable")[:MEASURED]]
         most = np.maximum(1, steps[numbers[pairs]].max(1, initial=0) // CHANGED)
         found.append(numbers[pairs[pairs_within(part.x, part.ends, pairs, most)]])
     return np.concatenate(found)
 
 
-def _by_chance(short: _Part, new: int) -> float:
+def _by_chance(short: _Part, new: int, progress: Progress) -> float:
     """Returns how many sequences have a similar one by chance, as a mean over DRAWS, or over fewer where these are too
     many for `new` to count."""
     rng, found = np.random.default_rng(0), 0
-    for _ in range(DRAWS):
-        found += len(np.unique(_hardly_changed(_crossed(short, rng))))
+    for draw in range(DRAWS):
+        progress("pairs that chance makes", draw, DRAWS)
+        found += len(np.unique(_hardly_changed(_crossed(short, rng), progress)))
         if TIMES * found > DRAWS * new:
             break
+    progress("pairs that chance makes", DRAWS, DRAWS)
     return found / DRAWS
 
 
@@ -161,7 +164,7 @@ def _similar(parts: Sequence[_Part], progress: Progress) -> _Similar:
         progress("signatures", done, len(parts))
         signed.append(signatures(np.asarray(part.x), part.ends))
     progress("signatures", len(parts), len(parts))
-    pairs, agreement = candidates(np.concatenate(signed))
+    pairs, agreement = candidates(np.concatenate(signed), progress=progress)
     if len(pairs) > MEASURED:
         return _Similar(pairs[agreement >= SIMILAR], estimated=True)
     of = [(part, at) for part in parts for at in range(len(part.ends) - 1)]
@@ -171,22 +174,27 @@ def _similar(parts: Sequence[_Part], progress: Progress) -> _Similar:
         near[done] = jaccard(one, other) >= SIMILAR
         if done % 1000 == 0:
             progress("near duplicates", done, len(pairs))
+    progress("near duplicates", len(pairs), len(pairs))
     return _Similar(pairs[near], estimated=False)
 
 
-def candidates(signature: np.ndarray, least: float = SIMILAR - 0.2) -> tuple[np.ndarray, np.ndarray]:
+def candidates(
+    signature: np.ndarray, least: float = SIMILAR - 0.2, progress: Progress = no_progress
+) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of examples that may be near duplicates, (M, 2), and their shares of equal values, (M,).
 
     signature: (N, BINS). A pair shares a band and agrees in at least this share of values. In a band,
     an example is paired with the ones before it, nearest first, up to NEIGHBOURS or until CANDIDATES are reached: in
     tasks of mostly one filler symbol nearly all examples share bands.
     """
+    progress(PAIRS, 0, NEIGHBOURS)
     bands = [np.ascontiguousarray(signature[:, at : at + BAND]) for at in range(0, signature.shape[1], BAND)]
     keys = [band.view(f"V{band.itemsize * BAND}")[:, 0] for band in bands]
     orders = [np.argsort(key, kind="stable") for key in keys]
     count = len(signature)
     found: list[np.ndarray] = [np.empty(0, np.int64)]  # pairs i < j as i * count + j
     for gap in range(1, NEIGHBOURS + 1):
+        progress(PAIRS, gap - 1, NEIGHBOURS)
         for key, order in zip(keys, orders, strict=True):
             ranked = key[order]
             same = np.flatnonzero(ranked[gap:] == ranked[:-gap])
@@ -194,6 +202,7 @@ def candidates(signature: np.ndarray, least: float = SIMILAR - 0.2) -> tuple[np.
             found.append(np.minimum(a, b) * count + np.maximum(a, b))
         if sum(map(len, found)) > CANDIDATES or not any(map(len, found[-len(keys) :])):
             break
+    progress(PAIRS, NEIGHBOURS, NEIGHBOURS)
     pairs = np.stack(np.divmod(np.unique(np.concatenate(found)), max(count, 1)), 1)
     parts = np.array_split(pairs, 64)
     agreement = np.concatenate([np.mean(signature[p[:, 0]] == signature[p[:, 1]], axis=1) for p in parts])

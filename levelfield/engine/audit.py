@@ -167,15 +167,12 @@ def kept_together(
     by way of others, and one set of them can be divided into no folds.
     """
     assert isinstance(task, OwnData) and isinstance(base, View)
-    of = prepared.load(task, folders.data)
-    chosen = {split: base.chosen(of[split], split) for split in SPLITS}
-    folded, groups = task.folded, task.groups
-    texts = folds.joined([folded[split].take(chosen[split]) for split in SPLITS]) if folded else None
     kinds = [duplicates.hashed(whole, whole.documents)]
-    if groups:
-        kinds.append(np.concatenate([groups[split][chosen[split]] for split in SPLITS]))
+    if groups := task.groups:
+        of = prepared.load(task, folders.data)
+        kinds.append(np.concatenate([groups[split][base.chosen(of[split], split)] for split in SPLITS]))
     exact = copies.kept_together(*kinds)
-    near = copies.kept_together(exact, copies.sets(task.input, whole, progress, folded=texts))
+    near = copies.kept_together(exact, copies.sets(task.input, whole, progress, folded=task.folded(whole)))
     return np.stack([near if equal_groups(near) >= FEWEST_GROUPS else exact, near])
 
 

@@ -138,10 +138,9 @@ class Task(ABC, ReadsFiles):
         as symbols that training does not know; None where the arrays tell."""
         return None
 
-    @property
-    def folded(self) -> Mapping[SplitName, Examples] | None:
-        """The splits without what makes no other text of one, such as capitals, as symbols in which near duplicates are
-        looked for; None where they are looked for in the arrays."""
+    def folded(self, examples: Examples) -> Examples | None:
+        """Returns examples without what makes no other text of one, such as capitals, as symbols in which near
+        duplicates are looked for; None where they are looked for in the arrays."""
         return None
 
     @property

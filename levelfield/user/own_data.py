@@ -18,6 +18,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,14 +136,12 @@ class OwnData(Settings, Task):
     def apart(self) -> Mapping[SplitName, Examples] | None:
         return self._content.apart
 
-    @property
-    def folded(self) -> Mapping[SplitName, Examples] | None:
+    def folded(self, examples: Examples) -> Examples | None:
         if not self.text or self.tokenizer:
             return None
-        return {
-            split: Examples.of_sequences([_folded(rows.sequence(i)) for i in range(len(rows))], rows.y)
-            for split, rows in self._content.splits.items()
-        }
+        x, ends = np.asarray(examples.x), examples.offsets.tolist()
+        texts = [_folded(x[first:end]) for first, end in pairwise(ends)]
+        return Examples.of_sequences(texts, examples.y)
 
     @property
     def shared_groups(self) -> dict[str, int]:

@@ -112,6 +112,23 @@ def test_capitals_and_blanks_hide_no_copy_of_a_text(tmp_path: Path) -> None:
     lines = "".join(f"{split},{text},{n % 2}\n" for n, (split, text) in enumerate(rows))
     (tmp_path / "a.csv").write_text(f"split,text,label\n{lines}")
     task = OwnData(str(tmp_path / "a.csv"), text="text", label="label", split="split")
-    found = duplicates.search(task.input, task.build(None), folded=task.folded)
+    found = duplicates.of_task(task, task.build(None))
     assert found.near["test in train"] == 15 and not found.exact["train+test"]
     assert "capitals" in cards.make(task, task.build(None)).found.measure
+
+
+def test_the_search_says_how_far_it_is_with_every_part_of_it() -> None:
+    """Of short texts with copies, of which it also draws what chance makes."""
+    rng, told = np.random.default_rng(0), list[tuple[str, int, int]]()
+    rows = rng.integers(97, 122, (200, 60))
+    rows[150:] = rows[:50]
+    rows[150:, 30] = 65
+    _, measure = shingled.near_pairs(
+        np.zeros((200, 3), bool), {**splits_of(rows)}, lambda what, done, total: told.append((what, done, total))
+    )
+    assert "one symbol in" in measure
+    kinds = list(dict.fromkeys(what for what, _, _ in told))
+    assert kinds == ["signatures", shingled.PAIRS, "near duplicates", "pairs that chance makes"]
+    for kind in kinds:
+        last = [(done, total) for what, done, total in told if what == kind][-1]
+        assert last[0] == last[1] > 0, kind
