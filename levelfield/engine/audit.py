@@ -137,10 +137,13 @@ def _cross_validate(task: Task, base: Task, folders: Folders, where: Path, progr
         return
     fold = folds.folds(sets)
     for done, name in enumerate(missing):
-        progress("rules in five folds", done, len(missing))
-        scores = folds.held_out(task, whole, fold, shallow.PROBES[name])
+
+        def answering(number: int, before: int = done * folds.FOLDS) -> None:
+            progress("rules in five folds", before + number, len(missing) * folds.FOLDS)
+
+        scores = folds.held_out(task, whole, fold, shallow.PROBES[name], answering)
         _save(_kept(where, "folds", name), scores.astype(np.float32))
-        progress("rules in five folds", done + 1, len(missing))
+        answering(folds.FOLDS)
 
 
 def pooled(task: Task, base: Task, folders: Folders) -> Examples | None:

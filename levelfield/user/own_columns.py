@@ -36,6 +36,7 @@ NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?")  #
 BRACKETS = frozenset("[]()")
 COMMAS = re.compile(r"[0-9],[0-9]")  # of a decimal comma, where something else parts numbers
 APART = re.compile(r"[0-9]\s*;|[0-9]\s+[-+.0-9]")
+NEARLY = re.compile(r"\W{0,2}[0-9][0-9.,'\s]*\W?")  # a number with separators, a percent sign or a currency's
 LARGEST = float(np.finfo(np.float32).max)
 BETWEEN = str.maketrans(",;[]()", "      ")  # what may stand between or around numbers in a cell
 
@@ -343,9 +344,11 @@ def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray
             except OverflowError:  # of a whole number beyond all of float64
                 found[row, at] = np.inf
             except (TypeError, ValueError):
+                nearly = NEARLY.fullmatch(str(cell))
+                way = "write numbers as 1234.5, without other signs, " if nearly else ""
                 raise UserError(
-                    f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): name classes with --label, "
-                    "or what stands for a missing number with --missing."
+                    f"Row {row + 1} of the column {name} is no number ('{str(cell)[:40]}'): {way}name classes with "
+                    "--label, or what stands for a missing number with --missing."
                 ) from None
             if np.isinf(found[row, at]):
                 text = isinstance(cell, str)  # what --missing is compared with

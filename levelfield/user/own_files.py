@@ -31,7 +31,6 @@ Columns = Mapping[str, list[Any]]
 Classes = Mapping[str, tuple[str, ...]]
 NUMPY = b"\x93NUMPY"  # what an array that NumPy saved begins with
 ZONED = "TIMESTAMP WITH TIME ZONE"  # as DuckDB calls it
-GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"  # what a file begins with that git has not downloaded
 
 
@@ -165,8 +164,7 @@ def _table(path: Path, split: str, skip_broken: bool) -> Part:
         with path.open("rb") as file:
             if (head := file.read(len(LFS))) == LFS:
                 raise UserError(f"{path} only points to data that git has not downloaded: run `git lfs pull` there.")
-        if head.startswith(GZIP):
-            raise UserError(f"{path} is packed by gzip, whatever its name says: unpack it first, with `gzip -dc`.")
+        own_kinds.require_unpacked(path, head)
         table = READERS[path.suffix.lower()](path, skip_broken)
     except UnicodeDecodeError as error:
         if error.encoding == "utf-8" and has_zeros(path):
@@ -250,6 +248,8 @@ def _jsonl(path: Path, skip_broken: bool) -> Table:
 
 
 def _object(line: str) -> tuple[dict[str, Any] | None, str]:
+    if line.lstrip().startswith("["):
+        return None, "it begins a list, where each line is an object (`jq -c '.[]'` writes a list so)"
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -17,6 +17,13 @@ from levelfield.spec import UserError
 
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 ARRAYS = (".npz", ".pt", ".pth", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".safetensors")
+PACKERS = {
+    b"\x1f\x8b": ("gzip", "with `gzip -dc`"),
+    b"PK\x03\x04": ("zip", "or where it is a spreadsheet, save its sheet as CSV"),
+    b"\xfd7zXZ": ("xz", "with `xz -dc`"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "with `zstd -dc`"),
+}
+"""What packed files begin with, what packs them, and how to undo it."""
 PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".tar", ".tgz", ".7z")
 
 
@@ -27,6 +34,13 @@ def other_kind(path: Path, endings: Sequence[str]) -> UserError:
         f"{path} is no file of data: what is read ends in {listed}, or is a folder, such as one with x.npy and y.npy. "
         f"{_conversion(path)}."
     )
+
+
+def require_unpacked(path: Path, head: bytes) -> None:
+    """Raises UserError for a packed file. head: its first bytes."""
+    for mark, (packer, way) in PACKERS.items():
+        if head.startswith(mark):
+            raise UserError(f"{path} is packed by {packer}, whatever its name says: unpack it first, {way}.")
 
 
 def _conversion(path: Path) -> str:

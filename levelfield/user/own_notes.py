@@ -26,8 +26,19 @@ def surprises(
         shown = ", ".join([f"'{names[each]}'" for each in lost[:5]] + (["..."] if len(lost) > 5 else []))
         kind = "classes" if y.ndim == 1 else "labels"
         yield f"{len(lost):,} of {len(names):,} {kind} have no row to train on: {shown}."
+    if alike := _by_capitals(names):
+        shown = ", ".join([*(f"{' and '.join(map(repr, each))}" for each in alike[:5]), *["..."] * (len(alike) > 5)])
+        yield f"What differs in capitals only is kept apart: {shown}. Where that is one thing, write it alike."
     if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
         yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
+
+
+def _by_capitals(names: Sequence[str]) -> list[list[str]]:
+    """Returns the names of classes or labels that are the same but for capitals, those of one together."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.casefold(), []).append(name)
+    return [each for each in alike.values() if len(each) > 1]
 
 
 def _found(y: np.ndarray) -> set[int]:

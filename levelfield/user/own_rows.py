@@ -91,7 +91,7 @@ def content(task: Settings, identity: str) -> Content:
     _require_finite(task, sequences, kept)
     keys = [_key(row, group) for row, group in zip(sequences.rows, groups, strict=True)]
     shares = {"test": task.test_share, "val": task.val_share}
-    split = own_splits.completed(given[kept], keys, shares, task.seed)
+    split = own_splits.completed(given[kept], keys, shares, task.seed, task.group)
     rows, spec = _encoded(sequences, split == "train")
     splits, output = _divided(rows, y[kept], split, names)
     unknown = sequences.kind == "symbols" and not all(map(np.all, rows))

@@ -20,16 +20,22 @@ import numpy as np
 from levelfield.spec import SPLITS, UserError
 
 
-def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
+def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int, group: str = "") -> np.ndarray:
     """Returns the split of each row, (N,) text: those of `shares`, in their order, and "train" for the rest.
 
-    Each split is at least one key, and train keeps one. Raises UserError where there are too few different keys.
+    group: the column that keys are of, "" for inputs. Each split is at least one key, and train keeps one. Raises
+    UserError where there are too few different keys.
     """
     sizes = Counter(keys)
     wanted = [name for name, share in shares.items() if share > 0]
+    if len(sizes) <= len(wanted) and group:
+        raise UserError(
+            f"{len(wanted) + 1} splits need as many groups, and the column {group} has {len(sizes)} for them: name "
+            "one with more with --group, leave --group out, or name the splits with --split."
+        )
     if len(sizes) <= len(wanted):
         raise UserError(
-            f"{len(wanted) + 1} splits need as many different inputs or groups, and here are {len(sizes)}: give more "
+            f"{len(wanted) + 1} splits need as many different inputs, and here are {len(sizes)}: give more "
             "rows, name the splits with --split, or raise --longest where inputs differ only after it."
         )
     left = deque(sorted(sizes, key=lambda key: hashlib.sha256(b"%d/" % seed + key).digest()))
@@ -43,7 +49,9 @@ def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.n
     return np.array([chosen.get(key, "train") for key in keys])
 
 
-def completed(given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
+def completed(
+    given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, float], seed: int, group: str = ""
+) -> np.ndarray:
     """Returns the split of each row where some splits are given, (N,) text: missing ones are carved from train.
 
     Raises UserError where nothing is given as train.
@@ -54,7 +62,7 @@ def completed(given: np.ndarray, keys: Sequence[bytes], shares: Mapping[str, flo
     lacking = {name: share for name, share in shares.items() if not (given == name).any()}
     if lacking:
         at = np.flatnonzero(given == "train")
-        given[at] = carve([keys[i] for i in at.tolist()], lacking, seed)
+        given[at] = carve([keys[i] for i in at.tolist()], lacking, seed, group)
     return given
 
 

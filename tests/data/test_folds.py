@@ -20,7 +20,9 @@ def test_the_first_step_tells_what_a_table_of_three_other_folds_tells() -> None:
     x = rng.integers(0, SYMBOLS, (300, 12)).astype(np.uint8)
     y = np.where(rng.random(300) < 0.7, x[:, 0] % 2, rng.integers(0, 2, 300))
     fold = folds(np.arange(300))
-    scores = held_out(Known("none"), Examples.of_equal_length(x, y), fold, PROBES["first 1"])
+    told = list[int]()
+    scores = held_out(Known("none"), Examples.of_equal_length(x, y), fold, PROBES["first 1"], told.append)
+    assert told == list(range(FOLDS))
     for at in range(300):
         table = [Counter[int]() for _ in range(SYMBOLS)]
         for other in np.flatnonzero((fold != fold[at]) & (fold != (fold[at] + 1) % FOLDS)):

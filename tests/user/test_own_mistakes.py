@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import lzma
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,12 @@ def refused(capsys: pytest.CaptureFixture[str], path: str, text: str = "text", l
     said = capsys.readouterr().err
     assert end.value.code == 2 and said.count("\n") == 1, said
     return said
+
+
+def zipped(content: bytes) -> bytes:
+    with zipfile.ZipFile(made := io.BytesIO(), "w") as file:
+        file.writestr("a.csv", content)
+    return made.getvalue()
 
 
 def write(path: Path) -> None:
@@ -142,3 +153,64 @@ def test_blank_lines_of_a_table_are_none_of_its_rows(here: Path, capsys: pytest.
     assert "a.csv, line 5: it has 1 cell, but the first line names 2 columns" in refused(capsys, "a.csv")
     Path("a.csv").write_text("\n \n")
     assert "a.csv is empty" in refused(capsys, "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("pack", "way"),
+    [
+        (gzip.compress, "gzip, whatever its name says: unpack it first, with `gzip -dc`"),
+        (lzma.compress, "xz, whatever its name says: unpack it first, with `xz -dc`"),
+        (zipped, "zip, whatever its name says: unpack it first, or where it is a spreadsheet, save its sheet as CSV"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_a_packed_file_under_another_name_is_told_as_such(
+    here: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], way: str, ending: str
+) -> None:
+    (here / f"a{ending}").write_bytes(pack(b"text,label\ngood,1\nbad,0\n"))
+    assert f"a{ending} is packed by {way}." in refused(capsys, f"a{ending}")
+
+
+def test_a_list_of_objects_is_told_from_broken_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": f"good {i}", "label": i % 2} for i in range(9)]
+    for text in (json.dumps(rows), json.dumps(rows, indent=1)):
+        (here / "a.jsonl").write_text(text)
+        assert "line 1: it begins a list, where each line is an object (`jq -c '.[]'`" in refused(capsys, "a.jsonl")
+    (here / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n{")
+    assert "a.jsonl, line 10: it is no JSON" in refused(capsys, "a.jsonl")
+
+
+def test_too_few_groups_are_told_as_groups(here: Path) -> None:
+    rows = [f"good {i},{i % 2},one,{'ab'[i // 20]},{i % 3}" for i in range(40)]
+    (here / "a.csv").write_text("\n".join(["text,label,g1,g2,g3", *rows]) + "\n")
+    for count in (1, 2):
+        with pytest.raises(UserError, match=f"3 splits need as many groups, and the column g{count} has {count} for"):
+            OwnData("a.csv", text="text", label="label", group=f"g{count}").build(None)
+    assert OwnData("a.csv", text="text", label="label", group="g3").shared_groups == dict.fromkeys(
+        ("train+val", "train+test", "val+test"), 0
+    )
+    (here / "b.csv").write_text("text,label\n" + "same,1\nother,0\n" * 9)
+    with pytest.raises(UserError, match="3 splits need as many different inputs, and here are 2"):
+        OwnData("b.csv", text="text", label="label").build(None)
+
+
+def test_labels_that_differ_in_capitals_stay_apart_and_are_named(here: Path) -> None:
+    labels = ["Pos", "pos ", "neg", "POS", "nEG", "odd"]
+    (here / "a.csv").write_text("text,label\n" + "".join(f"number {i},{labels[i % 6]}\n" for i in range(120)))
+    task = OwnData("a.csv", text="text", label="label")
+    assert task.classes == ("POS", "Pos", "nEG", "neg", "odd", "pos")
+    (said,) = (note for note in task.notes if "capitals" in note)
+    assert "'POS' and 'Pos' and 'pos', 'nEG' and 'neg'. Where" in said and "odd" not in said
+    (here / "b.csv").write_text((here / "a.csv").read_text().lower())
+    assert not any("capitals" in note for note in OwnData("b.csv", text="text", label="label").notes)
+
+
+@pytest.mark.parametrize("cell", ["0,5", "1,000", "1,000.5", "5%", "5 %", "$7.50", "1'000", "€3"])
+def test_a_number_with_signs_of_other_programs_is_told_how_to_be_written(here: Path, cell: str) -> None:
+    (here / "a.csv").write_text(f'text,rate\ngood,1.5\nbad,"{cell}"\n')
+    with pytest.raises(UserError, match=r"Row 2 of the column rate is no number .*: write numbers as 1234\.5, without"):
+        OwnData("a.csv", text="text", target=("rate",)).build(None)
+    for other in ("2024-01-01", "high", "10:30"):
+        (here / "b.csv").write_text(f"text,rate\ngood,1.5\nbad,{other}\n")
+        with pytest.raises(UserError, match=r"Row 2 of the column rate is no number .*: name classes with --label"):
+            OwnData("b.csv", text="text", target=("rate",)).build(None)

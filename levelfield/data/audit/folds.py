@@ -9,7 +9,7 @@ Each fold is answered once, as a test split is: rules are fitted to three of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -53,9 +53,16 @@ def joined(parts: Sequence[Examples]) -> Examples:
     )
 
 
-def held_out(task: Task, examples: Examples, fold: np.ndarray, probe: Probe) -> np.ndarray:
+def held_out(
+    task: Task,
+    examples: Examples,
+    fold: np.ndarray,
+    probe: Probe,
+    answering: Callable[[int], None] | None = None,
+) -> np.ndarray:
     """Returns the score of each example, (N,), by rules that know nothing of its fold or, of signals, no more than the
-    levels into which they are cut, which all examples decide. fold: (N,), of which none is empty."""
+    levels into which they are cut, which all examples decide. fold: (N,), of which none is empty. answering: told the
+    number of each fold before it is answered."""
     features = Vocabulary.of(task, examples).features(probe, examples)
 
     def part(which: np.ndarray) -> Counted:
@@ -63,6 +70,8 @@ def held_out(task: Task, examples: Examples, fold: np.ndarray, probe: Probe) -> 
 
     scores = np.zeros(len(examples))
     for number in range(FOLDS):
+        if answering:
+            answering(number)
         test, val = fold == number, fold == (number + 1) % FOLDS
         scores[test] = answered(task, part(~(test | val)), part(val), part(test)).test
     return scores
