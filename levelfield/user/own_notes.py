@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from levelfield.user import own_files
+from levelfield.user import own_columns, own_files
 from levelfield.user.own_columns import MOST_CLASSES
 from levelfield.user.own_settings import Settings
 
@@ -31,6 +31,14 @@ def surprises(
         yield f"What differs in capitals only is kept apart: {shown}. Where that is one thing, write it alike."
     if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
         yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
+
+
+def of_groups(task: Settings, groups: Sequence[str]) -> Iterator[str]:
+    """Yields a sentence for each name of a group that programs write for a missing value. groups: of each row, (N,)."""
+    for name in sorted(own_columns.NOTHING.intersection(groups)):
+        many = groups.count(name)
+        rows = f"{many:,} {'row' if many == 1 else 'rows'} with '{name}' in the column {task.group}"
+        yield f"{rows} {_were(many)} taken for one group: where they have none, give --missing {name}."
 
 
 def _by_capitals(names: Sequence[str]) -> list[list[str]]:

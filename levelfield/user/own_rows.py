@@ -108,6 +108,7 @@ def content(task: Settings, identity: str) -> Content:
             *own_notes.left_out(task, (missing, len(whole) - sequences.broken), skipped, shared),
             *own_notes.changed(task, lengths, spellings),
             *own_notes.surprises(task, emptied, split, y[kept], names),
+            *own_notes.of_groups(task, groups),
         ),
         shared_groups=shared,
         left_out=missing + skipped,

@@ -64,6 +64,7 @@ class Settings:
                 "An output is one of --label for classes, --labels for sets of labels and --target for numbers: leave "
                 "out the others."
             )
+        self._require_apart()
         if min(self.test_share, self.val_share) <= 0 or self.test_share + self.val_share >= 1:
             raise UserError(
                 f"Shares of {self.test_share} for test and {self.val_share} for val leave nothing to train on or to "
@@ -71,3 +72,19 @@ class Settings:
             )
         if self.longest < 1:
             raise UserError(f"A sequence of at most {self.longest} steps is none: give --longest 1 or more.")
+
+    def _require_apart(self) -> None:
+        """Raises UserError for a column that is named twice where it can only be meant once: among those of a flag, as
+        input and output, or as output and group, of which no class would be in two splits."""
+        inputs = tuple(filter(None, (self.text, self.symbols, *self.channels)))
+        outputs = tuple(filter(None, (self.label, *self.labels, *self.target)))
+        for names in (inputs, outputs):
+            if twice := next((name for name in names if names.count(name) > 1), ""):
+                raise UserError(f"The column {twice} is named twice: name each column once.")
+        if both := next((name for name in outputs if name in inputs), ""):
+            raise UserError(f"The column {both} is input and output, so that nothing is asked: name two columns.")
+        if self.group and self.group in outputs:
+            raise UserError(
+                f"The column {self.group} is output and group, so that what one split asks is in no other: name "
+                "another column with --group, or none."
+            )

@@ -35,7 +35,7 @@ def carve(keys: Sequence[bytes], shares: Mapping[str, float], seed: int, group: 
         )
     if len(sizes) <= len(wanted):
         raise UserError(
-            f"{len(wanted) + 1} splits need as many different inputs, and here are {len(sizes)}: give more "
+            f"{len(wanted) + 1} splits need as many different inputs, and the rows have {len(sizes)}: give more "
             "rows, name the splits with --split, or raise --longest where inputs differ only after it."
         )
     left = deque(sorted(sizes, key=lambda key: hashlib.sha256(b"%d/" % seed + key).digest()))

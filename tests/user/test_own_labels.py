@@ -38,7 +38,10 @@ def rows(count: int = 240) -> list[dict[str, Any]]:
     for _ in range(count):
         tags = [tag for tag, p in zip(NAMES, (0.4, 0.3, 0.2), strict=True) if rng.random() < p]
         words = [*(WORDS[tag] for tag in tags), *rng.choice(["the", "of", "to"], 6)]
-        made.append({"plot": " ".join(rng.permutation(words)), "tags": tags} | {t: int(t in tags) for t in NAMES})
+        made.append(
+            {"plot": " ".join(rng.permutation(words)), "tags": tags, "title": "two words"}
+            | {t: int(t in tags) for t in NAMES}
+        )
     return made
 
 
@@ -115,9 +118,9 @@ def test_its_identity_is_kept_and_tasks_without_sets_keep_theirs(here: Path) -> 
 
 BAD: dict[str, tuple[Callable[[], OwnData], str]] = {
     "a column of one label": (lambda: film(labels=["war"]), "never has two labels in a cell: name it with --label"),
-    "names of two words": (lambda: film(labels=["plot"]), "never has two labels in a cell"),
+    "names of two words": (lambda: film(labels=["title"]), "never has two labels in a cell"),
     "no such column": (lambda: film(labels=["tag"]), "no column 'tag' for --labels: did you mean"),
-    "text among yes and no": (lambda: film(labels=["war", "plot"]), "with 1 or 0, yes or no"),
+    "text among yes and no": (lambda: film(labels=["war", "title"]), "with 1 or 0, yes or no"),
     "two kinds of output": (lambda: OwnData("films.jsonl", symbols="plot", label="war", labels=("tags",)), "leave out"),
 }  # fmt: skip
 

@@ -190,7 +190,7 @@ def test_too_few_groups_are_told_as_groups(here: Path) -> None:
         ("train+val", "train+test", "val+test"), 0
     )
     (here / "b.csv").write_text("text,label\n" + "same,1\nother,0\n" * 9)
-    with pytest.raises(UserError, match="3 splits need as many different inputs, and here are 2"):
+    with pytest.raises(UserError, match="3 splits need as many different inputs, and the rows have 2"):
         OwnData("b.csv", text="text", label="label").build(None)
 
 
@@ -214,3 +214,36 @@ def test_a_number_with_signs_of_other_programs_is_told_how_to_be_written(here: P
         (here / "b.csv").write_text(f"text,rate\ngood,1.5\nbad,{other}\n")
         with pytest.raises(UserError, match=r"Row 2 of the column rate is no number .*: name classes with --label"):
             OwnData("b.csv", text="text", target=("rate",)).build(None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"text": "text", "labels": ("a", "b", "a")}, "The column a is named twice"),
+        ({"text": "text", "target": ("a", "a")}, "The column a is named twice"),
+        ({"channels": ("x", "x"), "label": "a"}, "The column x is named twice"),
+        ({"text": "a", "label": "a"}, "The column a is input and output"),
+        ({"symbols": "b", "target": ("a", "b")}, "The column b is input and output"),
+        ({"text": "text", "label": "a", "group": "a"}, "The column a is output and group"),
+    ],
+)
+def test_a_column_is_not_two_things_at_once(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        OwnData("a.csv", **given)
+    OwnData("a.csv", text="text", target=("a", "b"), group="text", split="c")  # an input may be its own group
+
+
+def test_a_group_that_is_called_as_missing_values_are_is_one_and_is_named(here: Path) -> None:
+    groups = ["nan", "", "NA", *(f"p{i}" for i in range(20))]
+    rows = [f"good {i},{i % 2},{groups[i % 23]}" for i in range(230)]
+    (here / "a.csv").write_text("\n".join(["text,label,who", *rows]) + "\n")
+    task = OwnData("a.csv", text="text", label="label", group="who")
+    said = [note for note in task.notes if "taken for one group" in note]
+    assert [note.split(":")[0] for note in said] == [
+        f"10 rows with '{name}' in the column who were taken for one group" for name in ("NA", "nan")
+    ]
+    assert all(f"--missing {name}." in note for note, name in zip(said, ("NA", "nan"), strict=True))
+    given = OwnData("a.csv", text="text", label="label", group="who", missing=("nan", "NA"))
+    assert not [note for note in given.notes if "group" in note]
+    numbers = [number for of in (given.groups or {}).values() for number in of.tolist()]
+    assert len(set(numbers)) == 20 + 30, "a group for each name, and one for each row without"
