@@ -86,7 +86,8 @@ def content(task: Settings, identity: str) -> Content:
     emptied = sorted(set(given.tolist()) - set(given[kept].tolist()))
     of = cells.column(task.group, "--group", task.missing) if task.group else [None] * len(whole)
     groups, regrouped = own_columns.group_names([of[i] for i in kept])
-    lengths = np.array([sequences.steps[i] if sequences.steps else len(sequences.rows[i]) for i in kept])
+    steps = sequences.steps
+    lengths = np.array(steps)[kept] if steps else np.array([len(sequences.rows[i]) for i in kept])
     sequences = sequences._replace(rows=[sequences.rows[i][: task.longest] for i in kept])
     _require_finite(task, sequences, kept)
     keys = [_key(row, group) for row, group in zip(sequences.rows, groups, strict=True)]
