@@ -58,7 +58,9 @@ class Duplicates:
 def of_task(task: Task, splits: Mapping[SplitName, Examples], progress: Progress = no_progress) -> Duplicates:
     """Searches a task's arrays for duplicates, in such forms of them as the task has for it."""
     splits = task.apart or splits
-    folded = {split: texts for split in SPLITS if (texts := task.folded(splits[split])) is not None}
+    folded: dict[SplitName, Examples] = {
+        split: texts for split in SPLITS if (texts := task.folded(splits[split])) is not None
+    }
     return search(task.input, splits, progress, folded=folded or None)
 
 
