@@ -18,7 +18,6 @@ from typing import Any
 
 _fields = cache(dataclasses.fields)  # a study of many runs describes a class often
 _marked = cache(lambda kind: tuple(f for f in _fields(kind) if f.metadata))
-_PLAIN = frozenset({type(None), str, int, float, bool})  # the types of nearly all values, which are their description
 
 HEAD = ("kind", "version", "module", "release")
 """What a description says of the class of a value, beside its fields."""
@@ -60,9 +59,9 @@ def describe(value: Any, *, identity: bool = False) -> Any:
     means there has changed n - 1 times. One marked `{"added": True}` came later than the rest: at its default, which is
     what was done before, it is left out, so that ids stay.
     """
-    if type(value) in _PLAIN:
+    if value is None or type(value) in (str, int, float, bool):  # nearly all are, and other questions take longer
         return value
-    if dataclasses.is_dataclass(type(value)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         version = getattr(type(value), "version", None)
         head = {"kind": type(value).__name__, **({"version": version} if isinstance(version, int) else {})}
         if isinstance(value, ReadsFiles) and _foreign(type(value)):
@@ -76,10 +75,9 @@ def describe(value: Any, *, identity: bool = False) -> Any:
                     del shown[f.name]
                 elif "version" in f.metadata and shown[f.name] != f.default:
                     shown[f"{f.name}.version"] = f.metadata["version"]
-        parts = shown.items()  # most are plain, and a call for each would take most of the time
-        return head | {name: v if type(v) in _PLAIN else describe(v, identity=identity) for name, v in parts}
+        return head | {name: describe(v, identity=identity) for name, v in shown.items()}
     if isinstance(value, (list, tuple)):
-        return [v if type(v) in _PLAIN else describe(v, identity=identity) for v in value]
+        return [describe(v, identity=identity) for v in value]
     if isinstance(value, Mapping):
         return {str(k): describe(v, identity=identity) for k, v in value.items()}
     if isinstance(value, (str, int, float, Path)):  # of a class derived from one of them
