@@ -86,7 +86,7 @@ def _all(value: int) -> dict[str, int]:
 SHORT = {"parity": 16, "modular": 24, "words_a5": 24}  # lengths at which most arms learn their machines on two cores
 SCALES: dict[Effort, Scale] = {
     "smoke": Scale(_all(8), _all(4), 16, 8, seeds=1, train=48, tested=24),
-    "minutes": Scale(SHORT, _all(4_000)),
+    "minutes": Scale(SHORT, _all(4_000), seeds=5),
     "overnight": Scale(SHORT, _all(12_000), depth=2, lr=3e-3),
     "hours": Scale(_all(64), _all(20_000), 128, 128, seeds=5, lr=3e-3, train=1_000_000),
     "paper": Scale(_all(128), _all(100_000), 256, 256, seeds=5, lr=1e-3, train=2_000_000),
