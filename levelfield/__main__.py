@@ -17,7 +17,7 @@ def main() -> None:
     more at the end of the process for each of its parts, would take a quarter of the time of a short command.
     """
     gc.set_threshold(YOUNG)
-    atexit.register(gc.freeze)
+    atexit.register(_spare)
     try:
         if sys.argv[1:] in ([], ["--help"], ["-h"]):  # answered at once, without what reads other words
             from levelfield.cli.overview import text
@@ -31,6 +31,12 @@ def main() -> None:
         from levelfield.cli.interrupts import end_stopped
 
         end_stopped(stop)
+
+
+def _spare() -> None:
+    """Ends the process without a search for garbage, except where duckdb is loaded, which warns of what it still has."""
+    if "_duckdb" not in sys.modules:
+        gc.freeze()
 
 
 def _print(text: str) -> bool:

@@ -11,7 +11,6 @@ moved into the run's folder, unless the process was killed.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import signal
@@ -127,8 +126,7 @@ def _heed_parent() -> None:
 
 def main() -> None:
     """Works, and leaves why it failed, unless another process failed first: that it ended is why the others fail."""
-    gc.set_threshold(10_000)  # both as in `levelfield/__main__.py`, and for the same reason
-    atexit.register(gc.freeze)
+    gc.set_threshold(10_000)  # as in `levelfield/__main__.py`, and for the same reason
     job, run_id, number = Job.from_json(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     _heed_parent()
     try:
