@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _spare() -> None:
-    """Ends the process without a search for garbage, except where duckdb is loaded, which warns of what it still has."""
+    """Ends the process without a search for garbage, unless duckdb is loaded, which warns of what it still has."""
     if "_duckdb" not in sys.modules:
         gc.freeze()
 
