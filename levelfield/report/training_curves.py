@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Log = Sequence[Mapping[str, Any]]
 
+FEW = 30  # test examples of a slice, below which a share near one half is uncertain by over 18 points
+
 
 def training(results: Results, cells: Cells, task: str) -> Figure | None:
     """Loss above, validation score below, one column per protocol and phase; a thin line per seed. Variants of a model
@@ -160,7 +162,7 @@ def _slice_panel(
     numeric = all(_is_number(v) for v in by_value)
     for value, by_arm in sorted(by_value.items(), key=lambda item: float(item[0]) if numeric else 0.0):
         mine = [name for name in look if name in by_arm]
-        ticks.append((height + (len(mine) - 1) / 2, value))
+        ticks.append((height + (len(mine) - 1) / 2, style.short(_spelt(value), 20) + _of_few(by_arm)))
         for name in mine:
             shade, url = look[name].colour, style.url(common_anchor(by_arm[name]))
             scores = [value for row in by_arm[name] if (value := row_value(row)) is not None]
@@ -168,9 +170,15 @@ def _slice_panel(
             axes.plot(scores, [height] * len(scores), "o", markersize=3.2, mfc=shade, mec=style.PAPER, mew=0.4, url=url)
             height += 1
         height += 1
-    axes.set_yticks([t for t, _ in ticks], [style.short(_spelt(v), 20) for _, v in ticks])
+    axes.set_yticks([at for at, _ in ticks], [said for _, said in ticks])
     axes.set_ylim(height - 1, -0.9)
     axes.set_xlim(left=0)
+
+
+def _of_few(by_arm: Mapping[tuple[str, str], Sequence[Row]]) -> str:
+    """Returns a line on how many test examples a slice has, where they are so few that its bars tell little."""
+    many = max((int(row.get("n") or 0) for rows in by_arm.values() for row in rows), default=0)
+    return f"\n{many} example{'s' * (many > 1)}" if 0 < many < FEW else ""
 
 
 def _spelt(value: str) -> str:

@@ -93,3 +93,13 @@ def test_ranges_of_lengths_are_written_as_one_would() -> None:
     assert [*map(training_curves._spelt, names)] == [
         "0–499", "1000–1999", "4000 or more", "MAX", "-3", "well-known", "0 or more"
     ]  # fmt: skip
+
+
+def test_a_slice_of_few_examples_says_how_many() -> None:
+    """A bar of six examples is as long as one of thousands."""
+    _, results = fixtures.extrapolation()
+    mine = [
+        Row(**{**r, "n": 6 if r["at"] == "root=MED" else 30}) for r in results.rows if r.get("at", "")[:5] == "root="
+    ]
+    drawn = training_curves.slices(replace(results, rows=mine), gather(results), "root")
+    assert drawn is not None and drawn.svg.count(">6 examples<") == 1 and drawn.svg.count(" examples<") == 1
