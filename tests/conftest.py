@@ -21,14 +21,6 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more worker than there are cores: tests that start processes wait for a tenth of their time."""
-    from levelfield.engine.local import cores
-
-    return cores() + 1
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Garbage is not looked for while tests are found, and what was found, which stays, is not looked through later.
