@@ -20,7 +20,7 @@ from levelfield.cli.streams import Say, say
 if TYPE_CHECKING:
     from levelfield.engine.placement import Placement
     from levelfield.engine.training import Job
-    from levelfield.spec import Task
+    from levelfield.spec import Study, Task
 
 
 def audit(
@@ -60,11 +60,8 @@ def _plan(task: Task, job: Job, *, without: bool) -> None:
     from levelfield.cli import data_commands, plan_screen
     from levelfield.engine import audit_plan
     from levelfield.engine.audit import Folders
-    from levelfield.run import pick_device
 
-    pick_device(job.device)
-    study = job.source.load()
-    study.runs(job.effort)
+    study = _study(job)
     with data_commands.bars() as bar:
         told = list(audit_plan.lines(task, job.effort, Folders(job.out, job.data), data_commands.shown(bar)))
     for line in told:
@@ -73,6 +70,16 @@ def _plan(task: Task, job: Job, *, without: bool) -> None:
         say("No model is trained.")
     else:
         plan_screen.show(job.source, study, job.effort, "", (job.out, job.data))
+
+
+def _study(job: Job) -> Study:
+    """Returns the study of an audit. Raises UserError for a device that is not there, or for runs that cannot work."""
+    from levelfield.run import pick_device
+
+    pick_device(job.device)
+    study = job.source.load()
+    study.runs(job.effort)
+    return study
 
 
 def audited(
@@ -89,12 +96,8 @@ def audited(
     from levelfield.files import made, write_rows
     from levelfield.report.audit import page, words
     from levelfield.report.audit.reading import Reading
-    from levelfield.run import pick_device
 
-    pick_device(job.device)
-    folders = auditing.Folders(job.out, job.data)
-    study = job.source.load()
-    study.runs(job.effort)
+    study, folders = _study(job), auditing.Folders(job.out, job.data)
     made(report_dir, "--report-dir")
     data_commands.prepare_one(task.name, task, job.data, data_commands.Sources(), say)
     with data_commands.bars() as bar:

@@ -8,7 +8,6 @@ describe("recall", Path("data"), say)
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -106,12 +105,12 @@ def describe(name: str, root: Path, say: Say, published: croissant.Publication, 
 def _preparing(name: str, root: Path) -> str:
     """Returns the command that prepares what is named in a folder; of a user's own file the flags that name columns are
     as they were given."""
-    place, flags = ["--data", str(root)] if root != Path("data") else [], ""
+    flags = ""
     if own_data.is_word(name):
         task = own_data.from_word(name)
         name = str(task.path)
         flags = " with the same flags" if task.text or task.symbols or task.channels else ""
-    return f"`{shlex.join(['levelfield', 'data', 'prepare', name, *place])}`{flags}"
+    return f"`{prepared.command(name, root)}`{flags}"
 
 
 def fetch_weights(weights: ForeignWeights, root: Path, sources: Sources, say: Say) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -131,6 +132,12 @@ def lacks_files(task: Task, root: Path) -> bool:
         return False
     known = remembered(task, root)
     return known is None or not known.exists()
+
+
+def command(name: str, root: Path) -> str:
+    """Returns the command that prepares what is named in a folder, as one types it."""
+    place = ["--data", str(root)] if root != Path("data") else []
+    return shlex.join(["levelfield", "data", "prepare", name, *place])
 
 
 def downloads(reader: Task | ForeignWeights, root: Path) -> Path:

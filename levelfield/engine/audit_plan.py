@@ -29,21 +29,20 @@ def lines(task: Task, effort: Effort, folders: Folders, progress: Progress) -> I
 
     Raises UserError for data that cannot be audited, as `auditing.measure` and what precedes it do.
     """
-    yield f"What is read: {_read(task, effort, folders, progress)}"
+    base = audit.seen(task, effort)
+    yield f"What is read: {_read(task, base, _known(task, folders, progress), folders)}"
     where = auditing.folder(task, effort, folders)
     before = ", stated before" if (where / auditing.FACTS).exists() else ""
     yield f"Facts that need no model: sizes, balance, duplicates and other leaks between splits{before}"
     missing = auditing.unscored(task, where)
     rules = list(auditing.rules(task))
-    base = audit.seen(task, effort)
     folded = f", also in {auditing.folds.FOLDS} folds" if auditing.in_folds(task, base) else ""
     scored = f"; {len(rules) - len(missing)} of them scored before" if len(missing) < len(rules) else ""
     yield f"Rules without a sequence model: {len(rules)} ({', '.join(rules)}){folded}{scored}"
 
 
-def _read(task: Task, effort: Effort, folders: Folders, progress: Progress) -> str:
-    """Returns what is read, and how much of it rules and models take."""
-    splits, base = _known(task, folders, progress), audit.seen(task, effort)
+def _read(task: Task, base: Task, splits: Mapping[SplitName, Examples] | None, folders: Folders) -> str:
+    """Returns what is read, and how much of it rules and models take, which see `base`. splits: None if not known."""
     documents = f" in each of {task.documents} inputs" if task.documents > 1 else ""
     long = f"at most {task.max_length:,} steps{documents}"
     if splits is None:

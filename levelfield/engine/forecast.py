@@ -18,7 +18,6 @@ each mixer has its own, as far as half a second goes; arms of others are left ou
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -328,9 +327,8 @@ def lines(runs: Sequence[Run], root: Path) -> Iterator[str]:
         )
     yield from _memory(found, passes, root)
     yield from oversized(runs, root)
-    place = f" --data {shlex.quote(str(root))}" if root != Path("data") else ""
     for name in dict.fromkeys(run.task.name for run in runs if prepared.wants_files(run.task, root)):
-        yield f"Data that is not there: {name}. `levelfield data prepare {name}{place}` fetches it."
+        yield f"Data that is not there: {name}. `{prepared.command(name, root)}` fetches it."
     for weights in dict.fromkeys(run.protocol.foreign for run in runs):
         if weights is not None and (names := prepared.absent(weights, root)):
             where = prepared.downloads(weights, root)

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -164,9 +163,8 @@ def lacking(runs: Sequence[Run], out: Path, data: Path) -> Iterator[str]:
     """
     left = [run for run in runs if not store.complete(store.directory(out, run))]
     there = {run.task: not prepared.lacks_files(run.task, data) for run in left}
-    place = f" --data {shlex.quote(str(data))}" if data != Path("data") else ""
     absent = [task.name for task, known in there.items() if not known]
-    sentences = [f"{name} is not prepared: start with `levelfield data prepare {name}{place}`." for name in absent]
+    sentences = [f"{name} is not prepared: start with `{prepared.command(name, data)}`." for name in absent]
     if absent and not any(there.values()):
         raise UserError(" ".join(dict.fromkeys(sentences)))
     yield from dict.fromkeys(sentences)

@@ -89,13 +89,9 @@ def _aliases() -> tuple[Alias, ...]:
     return tuple(Alias(**record) for record in _records("aliases.csv"))
 
 
-def aliases(paper: str, table: str) -> list[Alias]:
-    """Returns the names used in one table of one paper."""
-    return list(_aliases_of(paper, table))
-
-
 @cache  # each printed row that a run is held against asks
-def _aliases_of(paper: str, table: str) -> tuple[Alias, ...]:
+def aliases(paper: str, table: str) -> tuple[Alias, ...]:
+    """Returns the names used in one table of one paper."""
     return tuple(alias for alias in _aliases() if alias.paper == paper and alias.table in ("", table))
 
 

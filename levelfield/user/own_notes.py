@@ -27,7 +27,7 @@ def surprises(
         kind = "classes" if y.ndim == 1 else "labels"
         yield f"{len(lost):,} of {len(names):,} {kind} have no row to train on: {shown}."
     if alike := _by_capitals(names):
-        shown = ", ".join([*(f"{' and '.join(map(repr, each))}" for each in alike[:5]), *["..."] * (len(alike) > 5)])
+        shown = ", ".join([*(" and ".join(map(repr, each)) for each in alike[:5]), *["..."] * (len(alike) > 5)])
         yield f"What differs in capitals only is kept apart: {shown}. Where that is one thing, write it alike."
     if not names and not task.target and y.shape[1] == 1 and set(y[:, 0].tolist()) <= {*range(MOST_CLASSES)}:
         yield "y.npy has whole numbers, but stored as fractions, so numbers are predicted: for classes give --label y."
