@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 import tyro
 from tyro.extras import subcommand_cli_from_dict
 
-from levelfield.cli.refusals import Unreadable, sentence, with_flag
+from levelfield.cli.refusals import Unreadable, sentence, unknown_option, with_flag
 from levelfield.spec import UserError, closest
 
 T = TypeVar("T")
@@ -96,6 +96,8 @@ def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None
         call = _parsed(lambda: tyro.cli(_deferred(command), prog=prog, args=given, config=config), prog)
     except Unreadable as error:
         raise with_flag(error, given) from error
+    except UserError as error:
+        raise UserError(unknown_option(given, help_of(command), prog) or str(error)) from error
     call()
 
 

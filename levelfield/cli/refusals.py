@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from levelfield.spec import UserError, closest
 
@@ -40,6 +41,19 @@ def with_flag(error: Unreadable, words: Sequence[str]) -> UserError:
     return UserError(f"{named} {error}".strip())
 
 
+def unknown_option(words: Sequence[str], shown: str, command: str) -> str:
+    """Returns a sentence about the first option that a command has not, "" where it has all; tyro says of such a one
+    before a word only that the word is missing. shown: what --help prints of the command."""
+    options = [word.partition("=")[0] for word in words[: words.index("--") if "--" in words else None]]
+    known = {"--help", *re.findall(r"(?<![\w-])--[a-z][\w-]*", shown)}
+    unknown = [word for word in options if re.match("--[a-z]", word) and word.replace("_", "-") not in known]
+    if not unknown:
+        return ""
+    near = get_close_matches(unknown[0], sorted(known), 1)
+    fix = f"did you mean '{near[0]}'?" if near else f"`{command} --help` lists its options."
+    return f"{command} has no option {unknown[0]}: {fix}"
+
+
 def sentence(shown: str, command: str) -> str:
     """Returns what tyro has shown about the words of a command as one sentence with the fix."""
     lines = [line for line in FRAME.sub("", shown).splitlines() if line.strip()]
@@ -69,8 +83,6 @@ def _missing(lines: list[str]) -> str:
 def _unknown(word: str, flat: str, command: str) -> str:
     if not word.startswith("-"):
         return f"{command} takes no further word '{word}': `{command} --help` shows what it takes."
-    near = re.search(r"Perhaps you meant: (?:-\w, )?(--[\w-]+)", flat)
-    if near and near[1] == word:
+    if re.search(rf"Perhaps you meant: (?:-\w, )?{re.escape(word)}(?![\w-])", flat):
         return f"{word} stands after '--', which ends the options of {command}: write options before it."
-    fix = f"did you mean '{near[1]}'?" if near else f"`{command} --help` lists its options."
-    return f"{command} has no option {word}: {fix}"
+    return f"{command} has no option {word}: `{command} --help` lists its options."

@@ -56,6 +56,8 @@ def test_brackets_in_the_answer_of_a_query_are_shown_as_they_are(
     "words, sentence",
     [
         (["plan", "demo", "--efort", "smoke"], "levelfield plan has no option --efort: did you mean '--effort'?"),
+        (["plan", "--efort", "smoke", "demo"], "levelfield plan has no option --efort: did you mean '--effort'?"),
+        (["plan", "--efort=smoke"], "levelfield plan has no option --efort: did you mean '--effort'?"),
         (["plan", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
         (["run", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
         (["plan"], "levelfield plan needs STUDY, such as demo: `levelfield plan --help` says what."),
