@@ -39,6 +39,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.set_threshold(young, middle, 50)
 
 
+def pytest_collection_finish() -> None:
+    """Figures have few dots, whose coding takes much of the time of tests that build a report."""
+    if style := sys.modules.get("levelfield.report.style"):
+        vars(style)["DOTS"] = 40
+
+
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # or extensions complain at the end of what was never freed
 

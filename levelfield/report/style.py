@@ -213,6 +213,7 @@ def spread_apart(positions: Sequence[float], gap: float, lowest: float = -math.i
 
 
 PAGE = "../report.html#"
+DOTS = 200  # per inch of a PNG
 
 
 def url(anchor: str) -> str | None:
@@ -226,7 +227,7 @@ def led(svg: str) -> list[str]:
 
 
 def render(figure: Figure, name: str) -> tuple[str, bytes]:
-    """(SVG text, PNG bytes at 200 dots per inch), the same for the same data."""
+    """(SVG text, PNG bytes), the same for the same data."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -237,7 +238,7 @@ def render(figure: Figure, name: str) -> tuple[str, bytes]:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-        figure.set_dpi(200)
+        figure.set_dpi(DOTS)
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     return svg.getvalue(), png.getvalue()
 
