@@ -97,7 +97,9 @@ def _call(command: Callable[..., None], prog: str, words: Sequence[str]) -> None
     except Unreadable as error:
         raise with_flag(error, given) from error
     except UserError as error:
-        raise UserError(unknown_option(given, help_of(command), prog) or str(error)) from error
+        if unknown := unknown_option(given, help_of(command), prog):
+            raise UserError(unknown) from error
+        raise
     call()
 
 

@@ -44,14 +44,13 @@ def with_flag(error: Unreadable, words: Sequence[str]) -> UserError:
 def unknown_option(words: Sequence[str], shown: str, command: str) -> str:
     """Returns a sentence about the first option that a command has not, "" where it has all; tyro says of such a one
     before a word only that the word is missing. shown: what --help prints of the command."""
-    options = [word.partition("=")[0] for word in words[: words.index("--") if "--" in words else None]]
+    before = words[: words.index("--")] if "--" in words else words
+    options = [word.partition("=")[0] for word in before if re.match("--[a-z]", word)]
     known = {"--help", *re.findall(r"(?<![\w-])--[a-z][\w-]*", shown)}
-    unknown = [word for word in options if re.match("--[a-z]", word) and word.replace("_", "-") not in known]
-    if not unknown:
-        return ""
-    near = get_close_matches(unknown[0], sorted(known), 1)
+    unknown = next((option for option in options if option.replace("_", "-") not in known), "")
+    near = get_close_matches(unknown, sorted(known), 1)
     fix = f"did you mean '{near[0]}'?" if near else f"`{command} --help` lists its options."
-    return f"{command} has no option {unknown[0]}: {fix}"
+    return f"{command} has no option {unknown}: {fix}" if unknown else ""
 
 
 def sentence(shown: str, command: str) -> str:
