@@ -7,6 +7,7 @@ everything, sequences without order and rules without a sequence have of what wa
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ LEFT, NAMES = -4.65, 2.0  # where the names begin, and the room for those of rul
 NONE, BEST = "none", "best"  # of the order of steps; of the rules, whose name stands beside it
 COLOURS = "cividis"  # even in lightness, and the same to readers of any colour vision
 DARK = 0.55  # shares from which letters are dark
+ACROSS = 160  # letters in a line of the sentence at the foot
 
 
 class Part(NamedTuple):
@@ -36,10 +38,13 @@ class Part(NamedTuple):
 
 
 def draw(audits: Sequence[Reading]) -> bytes:
-    """Returns the picture. Tasks of which nothing is claimed stand below a line that says so."""
+    """Returns the picture. Tasks of which nothing is claimed stand below a line that says so; those in which nothing
+    is shown to be learnt have no shares, and a sentence at the foot names them."""
+    foot = _unlearnt([found for found in audits if not found.learnable])
+    audits = [found for found in audits if found.learnable]
     parts = list(_parts(audits))
     with style.canvas() as make:
-        height = HEAD + FOOT + LINE * (len(audits) + 1)
+        height = HEAD + FOOT + LINE * (len(audits) + 1 + 0.6 * len(foot))
         figure, (axes,) = style.panels(make, 1, height=height, width=style.WIDTH + 3)
         axes.set_axis_off()
         left = 0.0
@@ -57,9 +62,17 @@ def draw(audits: Sequence[Reading]) -> bytes:
         if 0 < (clear := _clear(audits)) < len(audits):
             said = "Nothing is claimed of these: less than half was learnt, or not by windows, or not by what sees all."
             axes.text(LEFT, clear + 0.02, said, va="center", fontsize=8.5, color=style.FAINT)
+        below = len(audits) + (0.6 if clear < len(audits) else -0.4)
+        axes.text(LEFT, below, "\n".join(foot), va="top", fontsize=8.5, color=style.FAINT, linespacing=1.4)
         axes.set_xlim(LEFT, left - GAP - 0.45 + NAMES)
-        axes.set_ylim(len(audits) + (0.6 if clear < len(audits) else -0.4), -1.75)
+        axes.set_ylim(below + 0.6 * len(foot), -1.75)
         return style.render(figure, "audits")[1]
+
+
+def _unlearnt(audits: Sequence[Reading]) -> list[str]:
+    """Returns the lines of the sentence that names these tasks; none where there are none."""
+    names = ", ".join(found.task for found in audits)
+    return textwrap.wrap(f"No score above guessing is shown: {names}.", ACROSS) if audits else []
 
 
 def _clear(audits: Sequence[Reading]) -> int:
