@@ -15,7 +15,7 @@ import os
 import shlex
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
@@ -91,7 +91,7 @@ def prepare(task: Task, root: Path, sources: Path | None = None, progress: Progr
         if not is_there(task, root):
             known = remembered(task, root)
             files = sources or known
-            splits, notes = _build(task, files, progress)
+            splits, notes = _build(task, files, progress, lambda other: _kept(other, root, sources))
             with disk_errors(root, "--data"):
                 _write(task, target, splits, {"notes": notes, "files": str(files.resolve()) if files else ""})
                 if sources is not None:
@@ -216,12 +216,18 @@ def build(task: Task, sources: Path | None, progress: Progress = no_progress) ->
     return _build(task, sources, progress)[0]
 
 
-def _build(task: Task, sources: Path | None, progress: Progress) -> tuple[Mapping[SplitName, Examples], list[str]]:
+def _kept(task: Task, root: Path, sources: Path | None) -> Mapping[SplitName, Examples] | None:
+    return read(prepare(task, root, sources)) if is_there(task, root) else None
+
+
+def _build(
+    task: Task, sources: Path | None, progress: Progress, kept: Callable[[Task], Any] = lambda task: None
+) -> tuple[Mapping[SplitName, Examples], list[str]]:
     """The splits, and the warnings given while they were built, which name known errors of the official files."""
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", UserWarning)
-            splits = task.build(sources, progress)
+            splits = task.derived(kept) or task.build(sources, progress)
     except (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError) as error:
         if sources is None:
             raise

@@ -107,6 +107,15 @@ class Task(ABC, ReadsFiles):
         Raises UserError where the files are absent or wrong. Called once; `data.prepare` keeps the result on disk.
         """
 
+    def derived(
+        self, prepared: Callable[[Task], Mapping[SplitName, Examples] | None]
+    ) -> Mapping[SplitName, Examples] | None:
+        """The splits that `build` would make, made sooner from those of another task; None where there are none.
+
+        prepared: returns the splits of a task whose arrays are kept already, None of one whose arrays are not.
+        """
+        return None
+
     @property
     def reads(self) -> tuple[Path, ...]:
         """Files of the user's own that `build` reads: other content is another task, with other arrays and runs.

@@ -22,6 +22,7 @@ from levelfield import tasks
 from levelfield.cli import data_commands, interrupts
 from levelfield.cli.app import main
 from levelfield.data import download, prepared
+from levelfield.data.audit.view import View
 from levelfield.jit import compiled
 from levelfield.spec import Archive, Task, UserError
 from levelfield.spec.interrupt import raise_interrupt
@@ -221,3 +222,16 @@ def test_in_a_folder_that_cannot_be_written_to_what_is_missing_is_built_and_not_
     assert all(np.array_equal(found[split].x, kept[split].x) for split in found)
     assert all(np.array_equal(found[split].y, kept[split].y) for split in found)
     assert [each.name for each in (tmp_path / "data").glob("[!.]*")] == [prepared.folder(task, tmp_path).name]
+
+
+@pytest.mark.parametrize("most", [None, (10, 4, 4)])
+@pytest.mark.parametrize("first", ["the task", "the same part in order"])
+def test_a_view_is_made_of_arrays_that_are_there(most, first: str, tmp_path: Path, monkeypatch) -> None:
+    task = Recall(train=30, val=10, test=10)
+    shuffled, kept = View(task, most=most, order="within", block=4), View(task, most=most)
+    built = prepared.manifest(prepared.prepare(shuffled, tmp_path / "alone"))["arrays"]
+    prepared.prepare(task if first == "the task" else kept, tmp_path / "beside")
+    monkeypatch.setattr(Recall, "build", None)
+    assert prepared.manifest(prepared.prepare(shuffled, tmp_path / "beside"))["arrays"] == built
+    if first == "the task":
+        assert len(prepared.load(kept, tmp_path / "beside")["train"]) == (most or [30])[0]

@@ -11,7 +11,7 @@ What a model scores on such a view is had without the order that the view destro
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -105,12 +105,21 @@ class View(Task):
             made = self.of.build(sources, progress)
         return {split: self.shown(made[split], split) for split in SPLITS}
 
+    def derived(
+        self, prepared: Callable[[Task], Mapping[SplitName, Examples] | None]
+    ) -> Mapping[SplitName, Examples] | None:
+        """Makes the view from the arrays of the same examples with their order kept, or of the other task."""
+        if self.order != "kept" and (part := prepared(replace(self, order="kept", block=0))):
+            return {split: self._reordered(part[split], split) for split in SPLITS}
+        whole = prepared(self.of)
+        return whole and {split: self.shown(whole[split], split) for split in SPLITS}
+
     def shown(self, examples: Examples, split: SplitName) -> Examples:
         """Returns one split of the other task as this view has it."""
         chosen = self.chosen(examples, split)
         if len(chosen) < len(examples):
             examples = examples.take(chosen)
-        return self._reordered(examples, np.random.default_rng(derive_seed(0, "order of steps", split)))
+        return self._reordered(examples, split)
 
     def chosen(self, examples: Examples, split: SplitName) -> np.ndarray:
         """Returns the indices of the examples of one split of the other task that this view has, in their order."""
@@ -119,9 +128,10 @@ class View(Task):
             return np.arange(len(examples))
         return np.sort(examples.stratified(derive_seed(0, "view", split))[:most])
 
-    def _reordered(self, examples: Examples, rng: np.random.Generator) -> Examples:
+    def _reordered(self, examples: Examples, split: SplitName) -> Examples:
         if self.order == "kept":
             return examples
+        rng = np.random.default_rng(derive_seed(0, "order of steps", split))
         places = [self._places(int(length), rng) for length in examples.lengths]
         at = np.concatenate([first + place for first, place in zip(examples.offsets[:-1], places, strict=True)])
         y = examples.y[at] if examples.stepwise else examples.y
