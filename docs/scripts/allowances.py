@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from findings_subjects import Answer
 
 HIDDEN = {
-    "step_accuracy": "the share of hidden symbols that are named right",
-    "negative_mae": "the mean error of hidden values",
+    "step_accuracy": "the share of hidden symbols predicted correctly",
+    "negative_mae": "the mean absolute error of hidden values",
 }
 
 
@@ -37,10 +37,10 @@ def rules(found: Answer) -> Iterator[str]:
     for (denoise, labels, hidden), tasks in told.items():
         yield (
             f"On {words.listed(map(words.named, tasks))} that is after {labels.patience} validations in a row, one "
-            f"each {VALIDATE} steps, none of which gains {100 * labels.least_gain:g} % of the answers (in pretraining, "
-            f"{denoise.least_gain:g} of {hidden}), first at the full rate and then at a fifth of it; and at most "
-            f"{denoise.budget.value:,.0f} steps of pretraining and {labels.budget.value:,.0f} of labels are taken. The "
-            "arm with added steps may take as many as both, and its patience begins after the first "
+            f"every {VALIDATE} steps, without a gain of {100 * labels.least_gain:g} % of the answers (in pretraining, "
+            f"{denoise.least_gain:g} in {hidden}), first at the full rate and then at a fifth of it. The caps are "
+            f"{denoise.budget.value:,.0f} steps of pretraining and {labels.budget.value:,.0f} on labels. The arm with "
+            "added steps may take as many as both together, and its patience begins after the first "
             f"{denoise.budget.value:,.0f}."
         )
 

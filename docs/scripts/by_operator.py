@@ -54,8 +54,8 @@ def table(results: Results) -> Iterator[str]:
         share = 100 * rule.get("n", 0) / greedy[""].get("n", 1)
         yield (
             f"No arm learns the sum modulo 10 (`{SUM}`, {share:.0f} % of the test): the best has {best:.1f} %, the "
-            f"rule {guessed_right:.1f} %. A part of the arguments tells next to nothing of such a sum. So scores on "
-            "ListOps here are about the other three operators, of which a part of the arguments tells something.\n"
+            f"rule {guessed_right:.1f} %. Part of the arguments says next to nothing about such a sum. So scores on "
+            "ListOps here reflect the other three operators, about which part of the arguments says something.\n"
         )
 
 

@@ -112,14 +112,14 @@ def _counted(answers: Mapping[Subject, Sequence[Finding]]) -> str:
     decided, unasked = said["yes"] + said["no"], sum(not finding.seen for finding, _ in every)
     return (
         f"Of {len(every)} questions {said['yes']} are answered yes, {said['no']} no, and {len(every) - decided} are "
-        f"open, {unasked} of them because what they presuppose is not there: an arm that has learnt, that has lost "
+        f"open, {unasked} of them because they presuppose what is missing: an arm that has learnt, that has lost "
         f"something, or that has been run. Of the {decided} answers {marks['known']} were known beforehand and test "
-        "the harness. They are marked: *control*, where an effect has to show; *proved*; or *known* from the work of "
+        "the harness. They are marked *control*, where an effect has to show; *proved*; or *known* from the work of "
         f"others. {marks[SEEN]} are marked *{SEEN}*: the question was "
-        f"put after rows that bear on it had been looked at. {marks[RULE]} are marked *{RULE}*: they were open until "
-        "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed, when all rows were known, as "
-        f"were some that are marked *{SEEN}*. "
-        f"{marks[RECIPE]} are marked *{RECIPE}*: they may speak of how these models were trained, and not of the "
+        f"asked after rows that bear on it had been looked at. {marks[RULE]} are marked *{RULE}*: they were open until "
+        "a [rule of the verdict](verdicts.md#what-was-changed-after-looking) was changed after all rows were known; so "
+        f"were some of those marked *{SEEN}*. "
+        f"{marks[RECIPE]} are marked *{RECIPE}*: they may reflect how these models were trained rather than the "
         f"claim. The other {decided - marks.total()} could have come out either way."
     )
 
@@ -133,10 +133,10 @@ def _strict() -> str:
     needs = re.search(r"^\| three \| [\d.]+ \| ([\d.]+) \|", VERDICTS.read_text(encoding="utf-8"), re.MULTILINE)
     assert needs, f"{VERDICTS} has no table of differences by seeds"
     return (
-        "The other rules are stricter than that: of all [simulated reports](verdicts.md#how-often-it-is-wrong) "
+        "The other rules err less than that on average: of all [simulated reports](verdicts.md#how-often-it-is-wrong) "
         f"{100 * wrong / reports:.1f} % decide anything wrongly ({wrong:,} of {reports:,}), in the worst setting "
-        f"{100 * worst:.1f} %, and to be told apart in eight of ten reports that ask six questions, arms with three "
-        "seeds have to differ by "
+        f"{100 * worst:.1f} %. In return they miss much: to be told apart in eight of ten reports that ask six "
+        "questions, arms with three seeds have to differ by "
         f"[{needs[1]} standard deviations](verdicts.md#how-large-a-difference-it-can-show) between seeds. So *open* "
         "does not mean that a difference is small."
     )
@@ -162,6 +162,8 @@ def _answered(found: Answer, subject: Subject) -> Iterator[str]:
         yield "None can be answered from the rows that are here so far."
     if decided:
         yield from _tables(decided, subject)
+    elif rest:
+        yield "None is decided."
     if rest:
         questions = f"The {len(rest)} open questions" if len(rest) > 1 else "The open question"
         yield f'\n<details markdown="1">\n<summary>{questions}</summary>\n'

@@ -55,7 +55,8 @@ def never_stopped(found: Answer) -> str:
         asked = [finding for finding in found.findings if finding.subject.startswith(f"{name}'s lift")]
         dropped = " and with dropout" if model in DROPOUT else ""
         told.append(f"{name}, at each of two learning rates{dropped}: {summary.counted(asked, zeros=False)}")
-    return f"{words.capital('; '.join(told))}."
+    asked = "Does the lift on reviews hold against training from scratch for all steps?"
+    return f"{asked} {words.capital('; '.join(told))}."
 
 
 def scarce_labels(found: Answer) -> str:
@@ -114,13 +115,13 @@ def local(found: Answer, others: Answer | None) -> str:
     )
     asked = summary.by_answer((answers[task].decided, share.name) for task, share in natural.items() if task in answers)
     none = "".join(
-        f" On a task [proved](reach.md) to take {share.proved + 1} steps: {fmean(share.places[seen]):.0f} %."
+        f" On a task [proved](reach.md) to need {share.proved + 1} steps: {fmean(share.places[seen]):.0f} %."
         for share in proved
     )
     plain = f" With plain training on pictures: {shown.plain_share(found, others):.0f} % of S4's." if others else ""
     return (
-        f"With enriched training, seeing {seen:.0f} steps brings {had} of what the {whole} gains, which sees all. "
-        f"{100 * NEARLY:.0f} % or more? {words.capital(asked)}.{plain}{none}"
+        f"With enriched training, seeing {seen:.0f} steps brings this share of the full-range {whole}'s gain over "
+        f"guessing: {had}. {100 * NEARLY:.0f} % or more? {words.capital(asked)}.{plain}{none}"
     )
 
 
@@ -139,8 +140,8 @@ def beyond(found: Answer, layout: str) -> str:
     models = lost[0] + kept[0] + none[0]
     twice, far = (f"({kept[at]} shown to keep half, {none[at]} open)" for at in range(2))
     return (
-        f"Shown to lose more than half of their score above guessing in some {layout}: {lost[0] or 'none'} of {models} "
-        f"models at twice the training length {twice}, {lost[1]} at {last} times it {far}."
+        f"Models shown to lose more than half of their gain over guessing in some {layout}: {lost[0] or 'none'} of "
+        f"{models} at twice the training length {twice}, {lost[1]} at {last} times that length {far}."
     )
 
 
@@ -149,7 +150,8 @@ def needles(found: Answer, longer: Answer | None) -> str:
 
     longer: the answer of `huang2024_longer`.
     """
-    return f"{beyond(found, 'haystack')}{f' {went_on.regained(longer)}' if longer else ''}"
+    layout = "haystack (text around a needle)"
+    return f"{beyond(found, layout)}{f' {went_on.regained(longer)}' if longer else ''}"
 
 
 def machines(found: Answer) -> str:

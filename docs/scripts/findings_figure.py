@@ -80,8 +80,8 @@ def caption(answers: Mapping[str, Answer | None]) -> str:
         " and ", ", ", len(found) - 2
     )
     return (
-        f"{'; '.join(head.title for head in heads)}. Marks are {marks} of {shown.counted(seeds)}, on sequences of at "
-        f"most {lengths} steps from left to right; bars are 95 % intervals of one difference each, bands go from the "
+        f"{'. '.join(head.title for head in heads)}. Marks are {marks} of {shown.counted(seeds)}. From left to right, "
+        f"sequences have at most {lengths} steps. Bars are 95 % intervals of one difference each; bands go from the "
         f"lowest to the highest seed.{notes}"
     )
 

@@ -206,8 +206,8 @@ def share_head(found: Answer) -> Head:
         "the sequence.",
         [len(values) for share in made.values() for values in share.places.values()],
         "bands: lowest to highest",
-        note=f"In the middle, each feature sees so many steps and the answer is read from their average over the "
-        f"sequence; all models there, the {whole} too, had enriched training.",
+        note=f"In the middle, the axis is how many steps a feature sees, and the answer is read from the mean of all "
+        f"features; all models there, the {whole} too, had enriched training.",
     )
 
 
@@ -302,7 +302,7 @@ def recall_head(found: Answer) -> Head:
     )
     twice = "".join(f" At {TWICE} ×: {each[1]} lose it, {each[-1]} keep it, {each[0]} open." for each in rest)
     return Head(
-        f"{lost[1]} of {sum(lost.values())} are shown to lose over half at {last} × the length",
+        f"{lost[1]} of {sum(lost.values())} models are shown to lose over half at {last} × the length",
         f"In some haystack; {lost[-1]} shown to keep half in each, {lost[0]} open.{twice} Drawn: "
         f"{HAYSTACKS.get(made.haystack, made.haystack)}.",
         [len(arm.values) for arms in made.cells.values() for arm in arms.values()],

@@ -90,7 +90,7 @@ BEYOND = (
 )
 """What the families of questions ask that are put beyond the training length."""
 ENDED = (
-    "Patience ended these arms of S4, but for pretraining, which stood at its cap; section 2 has one that takes all "
+    "Patience ended these arms of S4, except for pretraining, which reached its cap; section 2 has one that takes all "
     "steps."
 )
 TUNED_ON_NEEDLES: tuple[str, Effort, int] = ("huang2024_small", "minutes", 4)
@@ -119,14 +119,14 @@ SUBJECTS = (
             ("S4's lift * (text)", ENDED),
             (
                 "the gap narrows at * (text)",
-                f"{ENDED} Each did best at the higher of two rates, above which none was tried, so S4 may be better.",
+                f"{ENDED} Each did best at the higher of the two rates tried, so S4 may be better.",
             ),
         ),
     ),
     Subject(
         "Where nothing stops training early",
         "amos2025",
-        "The lift of self-pretraining is not that of an arm from scratch which stopped too early.",
+        "The lift of self-pretraining is not explained by arms from scratch that stopped too early.",
         (("amos2025_patience", "overnight", 0),),
         "An arm from scratch that reaches the self-pretrained one at some other rate, schedule or dropout.",
         short=never_stopped.short,
@@ -150,10 +150,10 @@ SUBJECTS = (
         "Where initial values are random",
         "amos2025",
         "Trained from scratch, state-space models need initial values designed for long sequences, and a special "
-        "structure; self-pretrained, they need hardly either (figure 2).",
+        "structure; self-pretrained, they hardly need either (figure 2).",
         (("amos2025_starts", "overnight", 0),),
-        "Pictures of 1,024 steps, where what is far needs a memory that random values do not give, and every parameter "
-        "redrawn (`levelfield run amos2025_figure2 --effort paper`).",
+        "Pictures of 1,024 steps, where distant input needs a memory that random values do not give, with all "
+        "parameters at random (`levelfield run amos2025_figure2 --effort paper`).",
         short=summary.starts,
         brief=brief.starts,
         lead=leads.starts,
@@ -161,9 +161,9 @@ SUBJECTS = (
     Subject(
         "Models that read forward, and other architectures",
         "amos2025",
-        "Self-pretraining lifts models that read forward alone as well, by predicting the next step. Whether it lifts "
-        "Mega, by masking, is asked beside it; the paper quotes scores of Mega from scratch and never self-pretrains "
-        "it.",
+        "Self-pretraining, by predicting the next step, also lifts causal models, which read forward only. Whether "
+        "masked self-pretraining lifts Mega is asked as well; the paper quotes scores of Mega from scratch and never "
+        "self-pretrains it.",
         (("amos2025_arms", "overnight", 0),),
         "Arms from scratch with the steps of pretraining added, more seeds, and the printed size (`levelfield run "
         "amos2025_table1 --effort paper`).",
@@ -174,10 +174,10 @@ SUBJECTS = (
     Subject(
         "Most of it is local",
         "miralles2025",
-        "Convolutions that see at most 61 steps a layer come close to the best scores of the Long Range Arena; on "
-        "text, 5 steps a layer suffice. So most of what the benchmark measures is local.",
+        "Convolutions that see at most 61 steps per layer come close to the best scores of the Long Range Arena; on "
+        "text, 5 steps per layer suffice. So most of what the benchmark measures is local.",
         (("miralles2025_small", "overnight", 0),),
-        "A natural task on which a kernel of 11 stays far below whatever sees more, under equal and enriched training "
+        "A natural task on which kernel 11 stays far below models that see more, all with the same enriched training "
         "(`levelfield run miralles2025_table1 --effort paper`).",
         "kernels up to 11 have 90 % of the gain: ",
         shows=by_operator,
@@ -191,7 +191,7 @@ SUBJECTS = (
         "Enriched training and positions",
         "miralles2025",
         "Enriched training (augmented inputs, or denoising as a second loss) brings Transformers level with "
-        "state-space models, which barely gain by it; the position encoding decides how far.",
+        "state-space models, which barely gain from it; the position encoding decides how far.",
         (("miralles2025_enriched", "overnight", 0),),
         "A lift from augmentation that suits such small pictures, or on pictures of the printed size "
         "(`levelfield run miralles2025_table3 --effort paper`).",
@@ -226,10 +226,10 @@ SUBJECTS = (
     Subject(
         "How long is long where one counts",
         "huang2024",
-        "Beyond the length that a model was trained at, scores drop steeply; tables 6 to 18 print them for tasks that "
-        "ask to find one place and for others that add up the whole text.",
+        "Beyond the length that a model was trained at, scores drop steeply; tables 6 to 18 print them for tasks whose "
+        "answer is in one place and for tasks that aggregate over the whole text.",
         (("huang2024_counting", "overnight", 0),),
-        "Longer training, by which an architecture that falls holds; or the same curves for RULER's common and "
+        "Longer training after which an architecture that falls here holds; or the same curves for RULER's common and "
         "frequent words on models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.counting,
@@ -249,7 +249,7 @@ SUBJECTS = (
         "Models fail beyond the length that they were trained at because they were never trained there, and not "
         "because so long a text is too much for them. (The paper leaves open why; the claim is ours.)",
         (("huang2024_longer", "overnight", 0),),
-        "A model that does not find again what it lost, however long it trains at the longer length; or one that holds "
+        "A model that does not regain what it lost, however long it trains at the longer length; or one that holds "
         "beyond it.",
         paired=True,
         axis="length",
@@ -268,12 +268,12 @@ SUBJECTS = (
         "What a layer can compute",
         "Grazzi et al. 2024 and others",
         "Beyond the length of training, a linear recurrence cannot follow parity unless some transition has a negative "
-        "or complex eigenvalue (Grazzi et al.), which is needed and may not be enough. This and the other separations "
-        "asked here are known, and so they test the harness.",
+        "or complex eigenvalue (Grazzi et al.), which is necessary and may not be sufficient. This and the other "
+        "separations asked here are known, so they test the harness.",
         (("state_tracking", "minutes", 0),),
-        "An attention that holds a machine at 16 times the length of training; or an sLSTM that counts at 4 times it "
-        "in most seeds, as none does with two layers and a tuned rate (`levelfield run state_tracking --effort "
-        "overnight`).",
+        "An attention model that holds a machine at 16 times the length of training; or an sLSTM that counts at 4 "
+        "times it in most seeds, as none does with two layers and a tuned rate (`levelfield run state_tracking "
+        "--effort overnight`).",
         paired=True,
         axis="length",
         short=summary.machines,
@@ -284,8 +284,9 @@ SUBJECTS = (
     Subject(
         "How far each architecture reaches, where it is proved to be needed",
         "levelfield's own",
-        "On a task whose range is proved, a stack of convolutions that sees no more steps than the range has exactly "
-        "50 %, and models that see everything reach further, as far as training takes them ([proof](reach.md)).",
+        "On a task whose range is proved, a stack of convolutions that sees no more steps than the range scores "
+        "exactly 50 %, and models that see everything reach further, as far as training takes them "
+        "([proof](reach.md)).",
         (("reach", "minutes", 0),),
         "Longer training at longer ranges (`levelfield run reach --effort overnight`), by which those that fall short "
         "here may reach further, and those that reach all may not.",

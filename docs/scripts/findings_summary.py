@@ -39,24 +39,24 @@ INTRODUCTION = """\
 # Findings
 
 What three papers claim about long-sequence models, what our runs answer, and how strong the evidence is. The models are
-small, at most some 120,000 parameters, and train on sequences of at most 256 steps, but for the longer ones
-of certified ranges. So nothing here speaks for models of the printed sizes, which need GPUs. Each section ends with
+small, at most some 120,000 parameters, and train on sequences of at most 256 steps, except at certified ranges, whose
+sequences are longer. So nothing here speaks for models of the published sizes, which need GPUs. Each section ends with
 what would change our mind, and the command to find out. *Yes* and *no* are shown beyond noise, *open* is neither.
 
 @table@
 
-**How to read it.** Every answer comes from a rule in the code of the study, which is applied to all rows alike; what
-was changed after answers had been seen is [listed](verdicts.md#what-was-changed-after-looking). *Yes* means that the
-claim is shown beyond the noise of seeds and test examples, *no* that its opposite is shown, and *open* (in reports "not
-decided") that neither is. The rules are made so that at most 5 % of reports decide anything wrongly, or of claims where
-a study makes several ([verdicts](verdicts.md#how-it-is-decided)); the last two studies, of state tracking and of
-certified range, count seeds instead.
+**How to read it.** An *arm* is a set of runs that differ only in their seed. Every answer comes from a rule in the code
+of the study, which is applied to all rows alike; what was changed after answers had been seen is
+[listed](verdicts.md#what-was-changed-after-looking). *Yes* means that the claim is shown beyond the noise of seeds and
+test examples, *no* that its opposite is shown, and *open* (in reports "not decided") that neither is. The rules are
+designed so that at most 5 % of reports decide anything wrongly; where a study makes several claims, this holds for each
+claim ([verdicts](verdicts.md#how-it-is-decided)). The last two studies, of state tracking and of certified range, count
+seeds instead.
 @strict@
 A 95 % interval is for one question alone, while an answer has to meet a stricter level, which allows for all questions
-of the study, or of its claim. So an interval that excludes zero is not always a yes. The committed ledgers have what a
-run of an arm costs, the median over its seeds: steps and FLOPs here are such medians, and core-hours count each run at
-that of its arm. Scores in the last column of tables are medians over seeds, differences are of means, and so are scores
-in sentences that do not speak of medians.
+of the study, or of its claim. So an interval that excludes zero is not always a yes. Steps and FLOPs of an arm are
+medians over its seeds, and core-hours count each run at the median of its arm. Scores in the last column of tables are
+medians over seeds. Differences, and scores in sentences that do not name medians, are of means.
 
 @counted@
 
@@ -99,7 +99,7 @@ def machines(found: Answer) -> str:
     told = words.listed(
         f"{words.named(key.task)} by {words.named(key.model)} ({table.cells[key].median:.1f} %)" for key in lost
     )
-    further = f" No longer held at {FAILED_LENGTH}, in most seeds, though at {HELD_AT} times (medians there): {told}."
+    further = f" Held at {HELD_AT} times, but in most seeds not at {FAILED_LENGTH} (medians there): {told}."
     return by_name(found) + (further if lost else "")
 
 
@@ -143,8 +143,8 @@ def _closer(table: Table, answers: Mapping[str, int], tasks: Sequence[str]) -> s
     telling = [task for task in tasks if any(said[before][task] for before in asked)]
     planned, added = (_told(said[before], {task: _gaps(table, task, before) for task in telling}) for before in asked)
     return (
-        f"Is it closer to S4? Over scratch, as was planned: {planned}. {words.capital(shown.ALLOWED)}, which was asked "
-        f"after looking: {added}."
+        f"Does it come closer to S4? Over scratch, as planned: {planned}. {words.capital(shown.ALLOWED)}, which was "
+        f"asked after looking: {added}."
     )
 
 
@@ -169,8 +169,8 @@ def _used(found: Answer, task: str) -> str:
         return ""
     (steps, flops), (longer, without) = own, other
     return (
-        f" It took {steps:,.0f} steps and {flops / 1e12:.0f} TFLOP, without self-pretraining {longer:,.0f} and "
-        f"{without / 1e12:.0f}, which is where patience ended it (medians)."
+        f" The self-pretrained model took {steps:,.0f} steps and {flops / 1e12:.0f} TFLOP, the other {longer:,.0f} and "
+        f"{without / 1e12:.0f}, where patience (early stopping) ended its training (medians)."
     )
 
 
@@ -181,10 +181,10 @@ def scarce_labels(found: Answer) -> str:
         if finding.subject.startswith("and more so with the fewest"):
             task = finding.subject.partition("(")[2].rstrip(")")
             said = finding.facts.partition(" Measured")[0].rstrip(".")
-            control = ", the positive control where it must be" if task == CONTROL else ""
+            control = ", the positive control" if task == CONTROL else ""
             word = shown.WORDS[finding.decided].capitalize()
             parts.append(f"{word} on {words.named(task)}{control}: {said[0].lower()}{said[1:]}.")
-    return " ".join(parts) or "Not asked yet."
+    return f"Is the lift largest with the fewest labels? {' '.join(parts)}" if parts else "Not asked yet."
 
 
 def starts(found: Answer) -> str:
@@ -233,7 +233,7 @@ def local(found: Answer, others: Answer | None) -> str:
     for task, share in had:
         decided = answers[task].decided if task in answers else 0
         told.setdefault(shown.WORDS[decided], []).append("that task" if seen <= share.proved else share.name)
-    certified = "a task that [provably](reach.md) takes more than {} steps of a model that knows no places"
+    certified = "a task for which a model without positions [provably](reach.md) needs more than {} steps"
     shares = words.listed(
         f"{fmean(share.places[seen]):.0f} % on {certified.format(share.proved)}"
         if seen <= share.proved
@@ -244,9 +244,9 @@ def local(found: Answer, others: Answer | None) -> str:
     asked = "; ".join(f"{said} on {words.listed(names)}" for said, names in told.items())
     whole = words.listed(dict.fromkeys(words.named(share.whole) for _, share in had))
     return (
-        f"Two convolutions that together see {seen:.0f} steps have this much of what the {whole}, which sees "
-        f"everything, gains over guessing: {shares} (all with enriched training, and averaged over the sequence). Is "
-        f"that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
+        f"Two convolutional layers that together see {seen:.0f} steps have this much of what the {whole}, which sees "
+        f"everything, gains over guessing: {shares} (all with enriched training and mean pooling over the sequence). "
+        f"Is that {100 * NEARLY:.0f} % or more? {words.capital(asked)}. {_among_kernels(had, seen)}"
         f"{_plainly(made, others)}"
     )
 
@@ -270,7 +270,7 @@ def _among_kernels(had: Sequence[tuple[str, shown.Share]], seen: float) -> str:
         for _, share in had
         if seen > share.proved
     ]
-    return f"Of the gain of two convolutions that see {widest:.0f} steps it is {words.listed(told)}."
+    return f"Of the gain of two layers that see {widest:.0f} steps it is {words.listed(told)}."
 
 
 def _plainly(made: Mapping[str, shown.Share], others: Answer | None) -> str:
@@ -291,8 +291,8 @@ def enriched(found: Answer) -> str:
     if not (told := lifts(found, ENRICHED)):
         return by_name(found)
     return (
-        f"{told} All runs had a short patience, so arms may not be trained to their limit. The paper itself says that "
-        "S4 barely gains."
+        f"{told} All runs had a short patience, so training may have ended too early. The paper itself says that S4 "
+        "barely gains."
     )
 
 

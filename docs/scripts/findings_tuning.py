@@ -55,9 +55,9 @@ def positions(trained: int) -> str:
     """Returns how the arm with random positions is asked. trained: words of its training, which are about as many
     steps."""
     return (
-        f"{words.capital(words.named(RANDOM))} is asked at consecutive ones, where Ruoss et al. draw them as well: in "
-        f"training {trained} of {FARTHEST * trained} were drawn, some {FARTHEST} apart, so that it is asked otherwise "
-        f"than it was trained, even at {trained} words."
+        f"{words.capital(words.named(RANDOM))} is tested at consecutive ones, whereas Ruoss et al. draw them in tests, "
+        f"too: in training {trained} of {FARTHEST * trained} were drawn, some {FARTHEST} apart, so the test differs "
+        f"from training even at {trained} words."
     )
 
 
@@ -71,7 +71,7 @@ def _grid(found: Answer) -> str:
     told_edge = [_share(words.named(model), count, every[model]) for model, count in edge.items()]
     if not told_edge:
         return f"{told}; the highest was best for no arm"
-    return f"{told}; the highest, above which none was tried, was best for {words.listed(told_edge)}"
+    return f"{told}; the highest tried was best for {words.listed(told_edge)}"
 
 
 def _share(model: str, count: int, every: int) -> str:

@@ -91,6 +91,7 @@ def named(word: str) -> str:
 def scores(facts: str) -> str:
     """Returns the numbers of a finding, with names spelt out, without what has a column of its own."""
     text = re.sub(rf"{ALLOWED} that is [+-][\d.]+ points\. ?", "", facts.partition(" Measured against")[0])
+    text = re.sub(r"conv(\d+) (\d+) \(it sees \1 steps\)", r"\2 with a window of \1 steps", text)
     return spelt(text) or "–"
 
 

@@ -43,9 +43,9 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
     equal = {lift.task: span for lift in lifts if lift.longer and (span := lift.contrast.span())}
     decided = [task for task in equal if f"the Transformer's lift holds {shown.ALLOWED} ({task})" in _lifted(found)]
     yield (
-        "*At an equal allowance of steps* compares self-pretraining with an arm from scratch, that with added steps, "
-        "which may train for as many more steps as pretraining may. How many are taken differs, for every phase ends "
-        f"where validation stops improving. {' '.join(allowances.rules(found))} The printed tables have no "
+        "*At an equal allowance of steps* compares self-pretraining with an arm from scratch *with added steps*, which "
+        "may train for as many more steps as pretraining may. The steps actually taken differ, because every phase "
+        f"ends when validation stops improving. {' '.join(allowances.rules(found))} The published tables have no "
         "such arm; the paper says that its lifts hold at equal compute too.\n"
     )
     yield from allowances.taken(found)
@@ -63,14 +63,14 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
         )
         lifts_printed = words.listed(f"{printed[task]:.1f}" for task in rest)
         small = (
-            "So lifts of that size over scratch are ruled out on these small tasks, each by its own interval, and "
-            "smaller ones are not. "
+            "So lifts of that size over scratch are ruled out on these small tasks, each by its own interval; smaller "
+            "ones are not. "
             if all(over[task].high < printed[task] for task in rest)
             else ""
         )
         yield (
             f"- **Open.** {words.capital(shown.ALLOWED)} it adds {values}; over scratch, {plain}. The paper prints "
-            f"lifts over scratch of {lifts_printed} points, at its size, on sequences 16 times as long and more. "
+            f"lifts over scratch of {lifts_printed} points, at its size, on sequences at least 16 times as long. "
             f"{small}The question has no margin, so only a loss would be a no."
         )
     cells, protocols = Table.of(found.results.rows).cells, (SCRATCH, LONGER, SPT)
@@ -81,12 +81,12 @@ def never_from_scratch(found: Answer) -> Iterator[str]:
     whole = {task: three for task, three in gaps.items() if len(three) == len(protocols)}
     if whole:
         yield (
-            "- **The distance to S4**, in points by which S4 is ahead, from scratch, then with the added steps, then "
+            "- **The distance to S4**, in points by which S4 is ahead, from scratch → with added steps → "
             "self-pretrained: "
             + "; ".join(
                 f"{words.named(task)} {' → '.join(f'{gap:.1f}' for gap in three)}" for task, three in whole.items()
             )
-            + ". The table below says which of these changes are more than noise."
+            + ". The tables below say which of these changes are more than noise."
         )
 
 
@@ -121,9 +121,9 @@ def scarce_labels(found: Answer, all_labels: Answer | None) -> Iterator[str]:
         f"- **Steps are not equal.** On pictures, with {words.listed(f'{100 * share:g}' for share in shares)} % of the "
         f"labels, training took {before} steps from scratch and {after} with self-pretraining (medians). No arm from "
         "scratch has the added steps, so longer training alone may explain a lift.\n"
-        "- **What differs from the paper.** Pretraining reads all inputs while labels are scarce; the paper's code "
-        "takes the same share of both. All seeds use the same labelled subset, so no interval includes the luck of "
-        "that draw."
+        "- **What differs from the paper.** Pretraining reads all inputs even where labels are scarce; the paper's "
+        "code takes the same share of both. All seeds use the same labelled subset, so no interval includes the luck "
+        "of that draw."
     )
     if all_labels:
         yield _asked_twice(found, all_labels)
@@ -137,7 +137,7 @@ def _asked_twice(found: Answer, other: Answer) -> str:
         seeds = len(Table.of(each.results.rows).cells[Key(PICTURES, TRANSFORMER, SPT)].values)
         decided = next((finding.decided for finding in each.findings if finding.subject == question), 0)
         said.append((shown.WORDS[decided], f"{shown.counted([seeds])}"))
-    alone = "" if found.results.hits else " and without a record of which pictures each names right"
+    alone = "" if found.results.hits else ", without a record of which pictures each gets right"
     return (
         f"- **Asked twice.** Whether the Transformer is lifted on pictures with all labels is answered {said[0][0]} by "
         f"{said[0][1]} in section 1, and {said[1][0]} here by {said[1][1]} of the same runs{alone}."
@@ -160,11 +160,11 @@ def starts(found: Answer) -> Iterator[str]:
         f"- **Steps are not equal.** Training stopped by itself in all but {capped} of {len(found.results.ledgers)} "
         f"runs. The medians of the arms are {min(steps[SCRATCH]):,.0f} to {max(steps[SCRATCH]):,.0f} steps from "
         f"scratch and {min(steps[SPT]):,.0f} to {max(steps[SPT]):,.0f} with self-pretraining. No arm from random "
-        "values has the added steps, so these rows do not tell what longer training alone would bring."
+        "values has the added steps, so these rows do not show what longer training alone would bring."
     )
     yield (
-        "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and a random "
-        f"start redraws the parameters of the mixers alone. Sizes differ: {_sizes(found, SSM, 'dlr')} parameters."
+        "- **This is the easy case of the claim.** The pictures have 64 steps, which need little memory, and only "
+        f"the mixers' parameters start at random. Sizes differ: {_sizes(found, SSM, 'dlr')} parameters."
     )
 
 
@@ -184,8 +184,8 @@ def arms(found: Answer) -> Iterator[str]:
     before, after = (f"{median(steps[key]):,.0f}" for key in (True, False))
     yield (
         f"- **Steps are not equal.** Training took {before} steps from scratch and {after} with self-pretraining "
-        "(medians), whose allowance is twice as large. No arm from scratch has the added steps here. So a lift is one "
-        "over scratch, as the paper prints it, and longer training alone may explain it."
+        "(medians), whose allowance is twice as large. No arm from scratch has the added steps here. So lifts are over "
+        "scratch, as in the paper's tables, and longer training alone may explain them."
     )
     yield (
         "- **What reading forward means.** A causal model predicts the gray value of the next pixel from those before "
@@ -193,8 +193,8 @@ def arms(found: Answer) -> Iterator[str]:
         "that read both ways are three seeds of section 1."
     )
     yield (
-        "- **Sizes differ.** Models have one width and depth, so that those of some architectures are larger: "
-        f"{_sizes(found, TRANSFORMER, SSM, DELTA, MEGA)} parameters."
+        "- **Sizes differ.** All models have the same width and depth, so some have more parameters: "
+        f"{_sizes(found, TRANSFORMER, SSM, DELTA, MEGA)}."
     )
 
 
@@ -214,9 +214,8 @@ def local(found: Answer, others: Answer | None) -> Iterator[str]:
             f"{WIDER} {wide}, and the gMLP, which sees everything, {whole}."
         )
     yield (
-        "- **What is short.** Each step's features come from so many steps around it. The answer is read from the mean "
-        "of all steps' features. So it rests on the whole sequence, though no feature combines steps that are further "
-        "apart."
+        "- **What is short** is the range of a feature: it combines only steps within its window. The answer is read "
+        "from the mean of the features of all steps, so it rests on the whole sequence."
     )
     yield (
         f"- **ListOps.** Two layers of kernel {SHORT} see {seen[str(SHORT)]:.0f} tokens and two of kernel {WIDER} see "
@@ -231,8 +230,8 @@ def local(found: Answer, others: Answer | None) -> Iterator[str]:
     if others:
         yield from _plain(found, others)
     yield (
-        "- **Certified range.** The marks stand 24 steps apart, and a model that sees 24 or fewer and knows no places "
-        "is [provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
+        "- **Certified range.** The marks stand 24 steps apart, and a model without positions that sees 24 or fewer is "
+        "[provably](reach.md) right only half of the time: kernels 3, 5 and 11 must fail, which tests the harness."
     )
     sizes = {str(run): cost.get("parameters", 0) for run, cost in found.results.ledgers.items()}
     arms = {row.get("model", ""): sizes.get(row.get("run", ""), 0) for row in rows}
@@ -249,11 +248,11 @@ def _plain(found: Answer, others: Answer) -> Iterator[str]:
     scores, share = shown.plain(others), shown.shares(found)[PICTURES]
     told = "; ".join(f"{words.named(m)} {scores[m][0]:.1f} and {scores[m][1]:.1f}" for m in (BOUNDED, SSM, TRANSFORMER))
     yield (
-        f"- **Plain training, on pictures.** All shares are of models with enriched training, and the whole is the "
-        f"{words.named(share.whole)}'s score of {share.best:.1f} %. Means in percent, with plain training and with "
-        f"enriched, both under the short patience of section 7: {told}. No {words.named(share.whole)} was trained "
-        "plainly. Of what S4, which sees everything, gains over guessing with plain training, "
-        f"{words.named(BOUNDED)} has {shown.plain_share(found, others):.0f} %."
+        f"- **Plain training, on pictures.** All shares are of models with enriched training; 100 % is the "
+        f"{words.named(share.whole)}'s score, {share.best:.1f} %. Means in percent, with plain training and with "
+        f"enriched, both under the short patience of section 7: {told}. No {words.named(share.whole)} had plain "
+        f"training. With plain training, {words.named(BOUNDED)} has {shown.plain_share(found, others):.0f} % of the "
+        "gain over guessing of S4, which sees everything."
     )
 
 
@@ -265,13 +264,13 @@ def enriched(found: Answer, patient: Answer | None) -> Iterator[str]:
         if whole and (cost := found.results.ledgers.get(row.get("run", ""))):
             stops.setdefault((row.get("model", ""), row.get("protocol", "")), []).append(int(cost.get("steps", 0)))
     steps = {arm: f"{median(each):,.0f}" for arm, each in stops.items()}
-    longer = f" and {_scratch(patient):.1f} % with the finer patience of the first section" if patient else ""
+    longer = f" and {_scratch(patient):.1f} % with the longer patience of section 1" if patient else ""
     yield (
-        "Every phase ended by a short patience, three validations, and these arms are not trained out: on the same "
-        f"pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched inputs S4 "
-        f"stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
+        "Every phase ended by a short patience of three validations, too early to reach the limit of these arms: on "
+        f"the same pictures rotary attention from scratch has {_scratch(found):.1f} % here{longer}. With enriched "
+        f"inputs S4 stopped after {steps[SSM, ENRICHED]} steps and kernel {SHORT} after {steps[BOUNDED, ENRICHED]}, "
         f"with plain ones after {steps[SSM, SCRATCH]} and {steps[BOUNDED, SCRATCH]} (all medians). So these answers "
-        "hold for this patience alone. Attention without positions sees a picture as a bag of grey values, so the lift "
+        "hold for this patience only. Attention without positions sees a picture as a bag of gray values, so the lift "
         "that positions give it is a control; the paper compares kinds of positions, which these runs do not."
     )
 
@@ -289,11 +288,11 @@ def machines(found: Answer, tuned: Answer | None) -> Iterator[str]:
     )
     short = tasks(found.effort)[0]
     yield (
-        "\nThat it fails is said only of a model of which three seeds or more have learnt the machine, and of these "
-        "seeds. A table of the training sequences of "
-        f"{short.length} bits knows {100 * short.memorised:.0f} % of the answers to parity and can guess the others. "
-        f"So {learnt_from(found.effort)['parity']:.1f} % are asked for there: then it has {100 * LEARNT:.0f} % of "
-        "those that the table does not know."
+        "\nA model is said to fail only if three seeds or more have learnt the machine, and only these seeds count. A "
+        f"lookup table of the training sequences of {short.length} bits knows {100 * short.memorised:.0f} % of the "
+        f"answers to parity and can guess the others. So a seed counts as having learnt parity "
+        f"at {learnt_from(found.effort)['parity']:.1f} % or more: it then has {100 * LEARNT:.0f} % of the answers that "
+        "the table does not know."
     )
     if left_out := unasked(found.results.rows):
         yield f"\n*Left out, and only described.* {words.spelt(left_out.facts)}"

@@ -25,16 +25,16 @@ def beyond(found: Answer) -> Iterator[str]:
     made = shown.recall(found)
     trained, last = made.trained, made.longest // made.trained
     yield (
-        "The verdict asks at twice the training length and at the longest one, in whichever haystack costs most. The "
-        f"table describes and decides nothing: it shows how much of the gain over guessing at {trained} words is left "
-        f"at longer lengths among {shown.HAYSTACKS[made.haystack]}, where fewest are found, and in the other haystacks "
-        "(medians over seeds). A gain is how far a score has come from guessing to all right; and guessing is to name "
-        f"the commonest value of the text, for which no key need be known: {_guesses(found, made)}. Needles also "
-        "stand out among pairs, which they may part and whose keys repeat, while theirs do not: who names the value of "
-        f"such a key, whichever is asked for, is right in {_standing_out(found, made)}. So an answer stands only where "
-        "it holds whichever of the two is taken to be guessing. A "
-        f"longer text of look-alike pairs is harder in itself, too: it holds {_pairs(trained)} of them at {trained} "
-        f"words and {_pairs(made.longest)} at {made.longest}.\n"
+        "The verdict is about twice the training length and the longest one, in whichever haystack costs most. The "
+        f"table only describes: it shows how much of the gain over guessing at {trained} words is left at longer "
+        f"lengths among {shown.HAYSTACKS[made.haystack]}, where fewest needles are found, and in the other haystacks "
+        "(medians over seeds). A gain is how far a score has come from guessing to 100 %. Guessing names the commonest "
+        f"value of the text, for which no key need be known, and is right in {_guesses(found, made)}. Needles also "
+        "stand out among pairs: a needle may split a pair, and its key occurs once, while the keys of pairs repeat. "
+        f"Naming the value of such a key, whichever is asked for, is right in {_standing_out(found, made)}. So an "
+        "answer stands only if it holds for both kinds of guessing. A longer text of look-alike pairs is also harder "
+        f"in itself: it holds {_pairs(trained)} of them at {trained} words and {_pairs(made.longest)} at "
+        f"{made.longest}.\n"
     )
     kept = made.kept()
     others = _others(found, made)
@@ -42,10 +42,10 @@ def beyond(found: Answer) -> Iterator[str]:
     everywhere = [max(kept[model][last], *(each[model] for each in others.values())) for model in kept]
     half = sum(shares[4] < 0.5 for shares in kept.values())
     yield (
-        f"\nAt four times the length {half} of {len(kept)} architectures keep less than half. In every "
-        f"haystack, {sum(share <= 1 / 3 for share in everywhere)} keep a third or less at {last} times. Some "
-        f"remedies need no training. That windows and sinks do not help is known beforehand: a window of {trained} "
-        f"words hides three quarters of the needles at {4 * trained}."
+        f"\nAt four times the length {half} of {len(kept)} architectures keep less than half. At {last} times, "
+        f"{sum(share <= 1 / 3 for share in everywhere)} keep a third or less in every haystack. Some remedies need no "
+        f"training. That windows and attention sinks do not help was known beforehand: a window of {trained} words "
+        f"hides three quarters of the needles at {4 * trained}."
     )
     yield from _places(found)
 
@@ -122,10 +122,10 @@ def _places(found: Answer) -> Iterator[str]:
         f"{len(no) - near or 'none'} beyond it. Beyond it, the lowest fifth is {said}."
     )
     yield (
-        f"A haystack beyond the training length is easier than another at it in {costs} of {len(more)} "
-        f"architectures, as the numbers stand: yes for {yes} and no for {not_so}. Scores are corrected for guessing "
-        f"here. It cannot be so where no haystack is hard at {asked.trained} words, however far they part beyond. Both "
-        "questions were added after these rows had been seen."
+        f"As the numbers stand, {costs} of {len(more)} architectures find one haystack beyond the training length "
+        f"easier than another at it; the answer is yes for {yes} and no for {not_so}. Scores are corrected for "
+        f"guessing here. Where no haystack is hard at {asked.trained} words, it cannot be yes, however much they "
+        "differ beyond. Both questions were added after these rows had been seen."
     )
 
 
@@ -134,7 +134,7 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     made = shown.recall(found)
     kept, last = made.kept(), made.longest // made.trained
     yield (
-        "The question is which word of a text is the most frequent, which no single place can tell; that word is "
+        "The question is which word of a text is the most frequent, which no single place tells. That word is "
         f"spread over the text or gathered in a third of it. A longer text is not harder in itself. {_soon(found)} "
         f"This much of the gain over guessing is left where the word is {made.haystack} (medians over seeds; a "
         "description, not a verdict):\n"

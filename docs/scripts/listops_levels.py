@@ -98,9 +98,9 @@ def headline() -> str:
     best, low, _ = beyond_one()
     assert low <= 0, "say who is above one level"
     return (
-        "**How deep do scores on ListOps read?** A rule that reads [one level](tasks.md#listops) of the benchmark's "
-        f"nested expressions has {measured()[1, ''][0]:.0f} %, and no score that these papers print, up to "
-        f"{best.name}'s {best.value:g} %, is shown to be above it."
+        "**How many levels do scores on ListOps take?** A rule that reads [one level](tasks.md#listops) of the "
+        f"benchmark's nested expressions scores {measured()[1, ''][0]:.0f} %. No score that these papers print, up to "
+        f"{best.name}'s {best.value:g} %, is shown to be above that."
     )
 
 
@@ -110,8 +110,9 @@ def brief() -> str:
     shown = f"Of the {len(printed())} scores that the two papers print, none is shown to be above that"
     assert low <= 0, "say who is above one level"
     return (
-        f"A reader of one level of arguments has {measured()[1, ''][0]:.1f} % on the benchmark's own ListOps. {shown}: "
-        f"the highest, {best.name}'s {best.value:g} %, is {low:+.1f} to {high:+.1f} points from it (95 % interval)."
+        f"A rule that reads one level of arguments has {measured()[1, ''][0]:.1f} % on the benchmark's own ListOps. "
+        f"{shown}: the highest, {best.name}'s {best.value:g} %, is {low:+.1f} to {high:+.1f} points from it (95 % "
+        "interval)."
     )
 
 

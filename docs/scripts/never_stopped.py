@@ -43,7 +43,7 @@ def short(found: Answer) -> str:
             parts.append(f"{name} ({cells[Key(TASK, model, SPT)].mean:.1f} % self-pretrained): {said}.")
     steps = found.planned[0].protocol.phases[0].recipe.budget.value
     return (
-        "On reviews, is the self-pretrained model above that from scratch which takes all "
+        "On reviews, is the self-pretrained model above the same model trained from scratch for all "
         f"{steps:,.0f} steps? {' '.join(map(words.capital, parts))}"
     )
 
@@ -56,21 +56,21 @@ def lead(found: Answer) -> Iterator[str]:
         for model in MODELS
     )
     yield (
-        "In the section before, patience ended the arms from scratch on reviews long before their allowance of steps, "
-        "and one may ask whether they would have learnt later. Here nothing ends them: the rate falls along a cosine "
-        "over all steps that both phases of self-pretraining are allowed together, and the best of them by validation "
-        "is scored. Both learning rates are shown that were tried for every arm there, and the Transformer with "
-        "dropout at the first of them. The self-pretrained runs are three of each model of that section: their "
-        f"pretraining stood at its cap, and patience ended the rest. TFLOP of a run (medians): {taken}. {_peaks()}"
+        "In section 1, patience ended the arms from scratch on reviews long before their allowance of steps, so they "
+        "might have learnt later. Here nothing ends them: the learning rate follows a cosine over all the steps that "
+        "both phases of self-pretraining may take together, and the checkpoint that is best on validation is scored. "
+        "Both learning rates that were tried there are shown, and the Transformer also with dropout at the first of "
+        "them. The self-pretrained runs are three of each model of section 1: their pretraining reached its cap, and "
+        f"patience ended the rest. TFLOP of a run (medians): {taken}. {_peaks()}"
     )
     cells = Table.of(found.results.rows).cells
     ahead = {arm: [cells.get(Key(TASK, model, arm)) for model in (SSM, TRANSFORMER)] for arm in (*RATES, SPT)}
     *whole, pretrained = (s4.mean - attention.mean for s4, attention in ahead.values() if s4 and attention)
     if len(whole) == len(RATES):
         yield (
-            f"S4 is {words.listed(f'{each:.1f}' for each in whole)} points ahead of the Transformer from scratch over "
-            f"all steps, at one rate and at the other, and {pretrained:.1f} self-pretrained: a description, which no "
-            "question asks for."
+            f"From scratch over all steps, S4 is {words.listed(f'{each:.1f}' for each in whole)} points ahead of the "
+            f"Transformer at the two rates, and {pretrained:.1f} once both are self-pretrained (a description, not a "
+            "verdict)."
         )
 
 
@@ -95,6 +95,6 @@ def _peaks() -> str:
     assert min(lost) > 0, "some run was best at its last step"
     return (
         f"In all {len(best)} runs from scratch validation was best after {min(best):,} to {max(best):,} steps, and "
-        f"lower at the end (by {100 * min(lost):.1f} to {100 * max(lost):.1f} points), so that it is not steps "
-        "they lack. It may be regularisation, of which weight decay and this dropout alone were tried."
+        f"lower at the end (by {100 * min(lost):.1f} to {100 * max(lost):.1f} points), so they do not lack steps. "
+        "They may lack regularisation, of which only weight decay and this dropout were tried."
     )

@@ -85,7 +85,7 @@ def short(found: Answer) -> str:
     return (
         f"The runs bear out the proof: {exact} of {bound} runs of convolutions that see no more than the range "
         f"score exactly 50 %. Of {len(free)} models that see everything, this is the longest range that each learns "
-        f"when trained at it: {'; '.join(told)}, where {longest} is the longest asked of all."
+        f"when trained at it ({longest} is the longest asked of all): {'; '.join(told)}."
         f"{luck if lucky else ''}{further if twice and four else ''}"
     )
 
@@ -93,9 +93,9 @@ def short(found: Answer) -> str:
 def lead(found: Answer) -> Iterator[str]:
     """Yields what two marks ask of a model that counts its steps."""
     yield (
-        "With two marks, a model that counts its steps, as a causal one that sees everything can, tells their order "
-        "from where each stands and need not relate the one to the other: it has to use input from that far back, but "
-        "the start of the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
+        "With two marks, a causal model that sees everything can count its steps and tell the order from where each "
+        "mark stands, without relating one mark to the other: it has to use input from that far back, but the start of "
+        "the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
         "([why](reach.md#what-it-does-not-cover))."
     )
 

@@ -35,7 +35,7 @@ def short(found: Answer) -> str:
     old, new = _scores(found)
     beyond = "; ".join(f"at {times} times it, {summary.fallen(_falls(found, times))}" for times in new.multiples)
     return (
-        f"{_back(found)}. The training at {new.trained} words took {_steps(found)} steps, after that at {old.trained}. "
+        f"{_back(found)}. Training at {new.trained} words took {_steps(found)} steps, after that at {old.trained}. "
         f"Beyond {new.trained} words: {beyond}."
     )
 
@@ -54,7 +54,7 @@ def regained(found: Answer) -> str:
         finding for finding in found.findings if finding.subject.startswith(BACK.partition("{")[0]) and finding.seen
     ]
     back = sum(finding.decided > 0 for finding in asked)
-    return f"Further training at {LONGER} times the length gives most of it back to {back} of {len(asked)}."
+    return f"Trained further at {LONGER} times the length, {back} of {len(asked)} that lose some there regain most."
 
 
 @cache
@@ -76,7 +76,7 @@ def _back(found: Answer) -> str:
         ]
         parts += [f"{word} for {words.listed(told)}"] if told else []
     return (
-        f"Do models find again, once trained at {new.trained} words, what they lose there? "
+        f"Once trained at {new.trained} words as well, do models regain what they lose there? "
         f"{words.capital('; '.join(parts))}"
     )
 
@@ -86,11 +86,11 @@ def lead(found: Answer) -> Iterator[str]:
     old, new = _scores(found)
     lengths = _lengths(old, new)
     yield (
-        f"Runs on needles (section 8) go on: after the same training at {old.trained} words, with all weights kept, "
-        f"they train at {new.trained}, at the same rate, until nothing improves. Where they find again what they had "
-        f"lost, the text was not too long for them. A pilot with rotary attention that trains at {new.trained} words "
-        f"from fresh weights had {_pilot()}, which is guessing, so that the shorter length comes first. The table "
-        "describes and decides nothing: what is found among look-alike pairs, where most is lost (medians, %).\n"
+        f"Models of section 8 train further: after the same training at {old.trained} words they keep all weights and "
+        f"train at {new.trained}, at the same rate, until nothing improves. If they regain what they had lost, the "
+        f"text was not too long for them. A pilot of rotary attention trained at {new.trained} words from fresh "
+        f"weights had {_pilot()}, which is guessing, so the shorter length comes first. The table only describes: it "
+        "shows what is found among look-alike pairs, where most is lost (medians, %).\n"
     )
     yield f"| model | trained at | {' | '.join(f'{length:,} words' for length in lengths)} |"
     yield "|---" * (2 + len(lengths)) + "|"
@@ -105,9 +105,9 @@ def lead(found: Answer) -> Iterator[str]:
         f"{old.floor(length, ''):.0f} % at {length:,}" for length in (lengths[0], new.trained, lengths[-1])
     )
     yield (
-        "What is asked beyond the longer length is asked by the rule of section 8, and what is given back is counted "
-        "in scores corrected for guessing. The arms that went on have trained for longer; those that did not had "
-        "stopped to improve at their own length. The figure is of all haystacks together, in which guessing has "
+        "Falls beyond the longer length are judged by the rule of section 8, and what is regained is counted in scores "
+        "corrected for guessing. The arms that trained further have had more steps; the others had stopped improving "
+        "at their own length. The figure is of all haystacks together, in which guessing has "
         f"{guesses} words."
     )
 

@@ -121,6 +121,6 @@ def test_recall_is_that_of_the_hardest_haystack_and_the_title_counts_who_loses_h
     head = shown.recall_head(found)
     answers = [finding.decided for finding in made.falls(found, 2)]
     assert sorted(answers) == [-1, 1], "the study's own: one loses half, and one keeps it"
-    assert head.title == "1 of 2 are shown to lose over half at 2 × the length"
+    assert head.title == "1 of 2 models are shown to lose over half at 2 × the length"
     assert head.verdict == "In some haystack; 1 shown to keep half in each, 0 open. Drawn: look-alike pairs."
     assert (head.marks, head.lines[1]) == ("medians", "Medians of 3 seeds; bands: lowest to highest")

@@ -149,11 +149,11 @@ def test_the_page_says_how_often_the_rules_err_in_simulations_and_what_that_cost
 
 
 def test_wherever_random_positions_are_told_of_it_is_said_how_they_are_asked() -> None:
-    said = "asked at consecutive ones, where Ruoss et al. draw them as well: in training 32 of 512 were drawn, some 16"
+    said = "tested at consecutive ones, whereas Ruoss et al. draw them in tests, too: in training 32 of 512 were drawn"
     assert [number for number, text in SECTIONS.items() if "trained at random positions" in text] == ["8", "9"]
     assert said in SECTIONS["8"] and said in SECTIONS["9"]
     told = " ".join((ROOT / "docs" / "studies.md").read_text().split())
-    assert "asked at consecutive positions, where its authors draw them as well" in told
+    assert "tested at consecutive positions, whereas its authors draw them in tests, too" in told
 
 
 def test_the_middle_that_is_not_lost_is_counted_by_length() -> None:
@@ -176,7 +176,7 @@ def test_the_answer_in_short_changes_with_the_rows(monkeypatch: pytest.MonkeyPat
     assert lifted.startswith("Yes on ListOps: a small Transformer rises from 42.0 to 62.0 %") and "Open" not in lifted
     assert level.startswith("Open on ListOps (+0.1 points) and pictures (+0.1 points).")
     assert lower.startswith("The opposite is shown on ListOps and pictures.")
-    told = [text.partition("Is it closer to S4? Over scratch, as was planned: ")[2] for text in (lifted, level)]
+    told = [text.partition("Does it come closer to S4? Over scratch, as planned: ")[2] for text in (lifted, level)]
     gaps = [
         f"ListOps ({gap}, then 1.0 ahead) and pictures ({gap}, then 1.0 ahead)"
         for gap in ("20.0 behind", "18.5 behind")
@@ -251,7 +251,7 @@ def test_answers_that_were_open_before_the_rules_changed_are_marked(monkeypatch:
                 seen.add((name, finding.subject))
     assert marked == due and marked
     assert ("amos2025_small", "the gap narrows at an equal allowance of steps (text)") in seen
-    assert "when all rows were known, as were some that are marked *seen*" in " ".join(PAGE.split())
+    assert "after all rows were known; so were some of those marked *seen*" in " ".join(PAGE.split())
     assert f"{len(marked)} are marked *rule*" in " ".join(PAGE.split())
 
 
@@ -263,7 +263,7 @@ def test_the_answers_of_s4_on_reviews_lead_to_the_arm_that_trains_on() -> None:
         "At an equal allowance of steps, the Transformer comes closer",
     )
     assert len(rows) == 3 and all(any(question in row for row in rows) for question in asked)
-    assert all("but for pretraining, which stood at its cap" in row for row in rows)
+    assert all("except for pretraining, which reached its cap" in row for row in rows)
     assert "dropout" in SECTIONS["2"].partition("What would change our mind")[2]
 
 
@@ -273,7 +273,7 @@ def test_what_ended_the_runs_of_reviews_is_what_the_rows_and_logs_say() -> None:
         capped = [float(row["value"]) for row in csv.DictReader(file) if row["metric"] == "phases_at_cap"]
     assert capped == [0.5] * 6
     told = SECTIONS["2"]
-    assert "their pretraining stood at its cap, and patience ended the rest" in told
+    assert "their pretraining reached its cap, and patience ended the rest" in told
     assert "6 of the 6 with patience were still improving at their cap" in told
     said = re.search(r"In all 15 runs from scratch validation was best after ([\d,]+) to ([\d,]+) steps", told)
     assert said and all(0 < int(steps.replace(",", "")) < 18_000 for steps in said.groups())
@@ -292,7 +292,7 @@ def test_the_page_says_how_long_sequences_are_in_training() -> None:
         for name, effort in (("amos2025_small", "overnight"), ("huang2024_longer", "overnight"), ("reach", "minutes"))
     }
     assert longest["reach"] > 256 >= max(longest["amos2025_small"], longest["huang2024_longer"])
-    assert "at most 256 steps, but for the longer ones of certified ranges" in " ".join(PAGE.split())
+    assert "at most 256 steps, except at certified ranges, whose sequences are longer" in " ".join(PAGE.split())
     assert "9 learn 256, the longest range asked of all" in PAGE
 
 
@@ -324,7 +324,7 @@ def test_the_evidence_names_the_arms_that_took_the_highest_rate() -> None:
         taken = {trial["model"] for trial in trials if trial["chosen"] == "True" and float(trial["lr"]) == top}
         assert taken == set(models)
         evidence = SECTIONS[number].partition("**Evidence.**")[2]
-        said = evidence.partition("none was tried, was best for ")[2].partition(")")[0]
+        said = evidence.partition("the highest tried was best for ")[2].partition(")")[0]
         assert all(name in said for name in models.values()) and f"{len(trials)} trials" in evidence
     assert "trained at random positions had no trials of its own" in SECTIONS["8"]
     assert all("No arm had trials of its own here" in SECTIONS[number] for number in ("9", "10"))
