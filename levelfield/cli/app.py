@@ -177,7 +177,7 @@ def compare(
         effort: how much compute the study may take
         report_dir: folder of reports
         trials: recipes to try for every arm first, your own and the baselines alike (default: 0, none)
-        dry_run: say what it comes to (runs, FLOPs, time, what differs between the arms), and train nothing
+        dry_run: show what it would take (runs, FLOPs, time, what differs between the arms); train nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands
@@ -213,7 +213,7 @@ def reach(
         mixer: the name of a mixer, or FILE.py:Class or package.module:Class of your own, mapping (B, T, D) to (B, T, D)
         effort: how much compute it may take, and so how long the ranges are
         report_dir: folder of reports
-        dry_run: say what it comes to (runs, FLOPs, time, what differs between the arms), and train nothing
+        dry_run: show what it would take (runs, FLOPs, time, what differs between the arms); train nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.cli import train_commands

@@ -256,9 +256,9 @@ class ClusterOptions:
 
     Args:
         gpus: GPUs of each worker, for ray and slurm; with ray also a part of one, such as 0.5 (default: none)
-        partition: of slurm (default: as slurm says)
-        account: of slurm (default: as slurm says)
-        time: limit of one job of slurm, such as 4:00:00; a run goes on in the next job (default: as slurm says)
+        partition: slurm's partition (default: as slurm says)
+        account: slurm's account (default: as slurm says)
+        time: limit of one slurm job, such as 4:00:00; the next job continues a run (default: as slurm says)
     """
 
     gpus: Rate = None
@@ -287,8 +287,8 @@ class CompareOptions:
         depth: blocks of each model (default: as the effort affords, 2 at minutes)
         lr: learning rate of every arm (default: as the effort affords, 0.002 at minutes)
         batch: sequences of each optimizer step (default: as the effort affords, 32 at minutes)
-        equal: what all arms are given alike, optimizer steps or FLOPs: as many as your mixer takes for its steps, on
-            sequences of the task's greatest length (default: steps)
+        equal: what is equal for all arms, optimizer steps or FLOPs, which are those that your mixer takes for its steps
+            on sequences of the task's greatest length (default: steps)
     """
 
     tasks: Names = ()

@@ -32,15 +32,15 @@ def audit(
     report_dir: Folder = Path("report"),
     dry_run: Switch = False,
 ) -> None:
-    """Say how local, positional, trivial or leaky a dataset is; write rows, a page, a badge and a datasheet's text.
+    """Measure how local, positional, trivial or leaky a dataset is; write rows, a page, a badge and a datasheet's text.
 
     Args:
         source: a file of data, a folder of them, OWNER/NAME of a dataset on the Hugging Face hub, which is downloaded
             once, the name of a task, such as listops or "reach(range=64)", or FILE.py:Task of your own
         effort: how much compute it may take
-        without_models: train nothing: say in seconds what the data and rules without a sequence model tell
+        without_models: train nothing; report in seconds on the data and on rules without a sequence model
         report_dir: folder of reports
-        dry_run: say what it comes to (data, rules, runs, FLOPs, time), and train and write nothing
+        dry_run: show what it would take (data, rules, runs, FLOPs, time); train and write nothing
     """
     tracker = execution.checked_tracker()  # refused before torch is imported
     from levelfield.engine.find import AUDIT, Source, find_task

@@ -43,7 +43,7 @@ def ruler(
     """Evaluate a language model on RULER, by task, length and depth.
 
     Args:
-        dry_run: say what it comes to (questions, tokens, time, and with --prices the cost), and ask nothing
+        dry_run: show what it would take (questions, tokens, time, and with --prices the cost); ask nothing
     """
     from levelfield.cli import dry_run as dry
     from levelfield.cli import ruler_command, ruler_copies, served_command, served_options

@@ -14,7 +14,7 @@ USES = (
     (
         "You doubt a printed number",
         ("levelfield plan amos2025_table2", "runs, cost, what differs between the arms"),
-        ("levelfield run amos2025_table2", "trains them; the same command goes on after a stop"),
+        ("levelfield run amos2025_table2", "trains them; the same command resumes after a stop"),
         ("levelfield report amos2025_table2", "ours beside theirs, with intervals and the ledger"),
     ),
     (
@@ -30,26 +30,26 @@ USES = (
 """The four things one can do: who does it, and each command with what it gives."""
 
 COMMANDS = {
-    "demo": "answer one question of each of three papers, in minutes",
+    "demo": "answer one question from each of three papers, in minutes",
     "list": "list tasks, mixers, protocols, studies, probes and kernels",
     "plan": "show the runs of a study and what they cost",
     "run": "train, evaluate and probe the runs of a study",
-    "status": "show which runs of a study are done, at work or failed",
-    "report": "write page, tables and figures from stored rows",
+    "status": "show which runs of a study are done, running or failed",
+    "report": "write a page, tables and figures from stored rows",
     "compare": "compare a mixer with baselines",
     "reach": "find the longest certified range that a mixer learns",
-    "audit": "say how local, positional, trivial or leaky a dataset is",
-    "probe": "measure something more on a finished run",
+    "audit": "measure how local, positional, trivial or leaky a dataset is",
+    "probe": "take one more measurement on a finished run",
     "ruler": "evaluate a language model on RULER",
-    "export": "write a run as a folder, or samples for other evaluators",
+    "export": "write a run to a folder, or samples for other evaluators",
     "import": "read exported runs, or answers of other evaluators",
     "data": "prepare the arrays of a task, or check them",
     "check": "check a mixer, task, probe or study of your own, rule by rule",
-    "results": "query numbers with SQL",
+    "results": "query the numbers with SQL",
     "leaderboard": "write one page of tasks by models from results folders",
     "track": "show runs in TensorBoard, trackio, Weights & Biases or MLflow",
-    "cite": "print BibTeX of what a study uses",
-    "doctor": "show what is installed here, and what is missing for what",
+    "cite": "print BibTeX for what a study uses",
+    "doctor": "show what is installed, and what is missing for which feature",
     "completion": "print the script by which a shell completes commands",
 }
 """Every command, in the order of the list, with a line about it."""
@@ -60,7 +60,7 @@ def text() -> str:
     lines = ["How far does a sequence model really see, and was the comparison fair?", ""]
     for who, *commands in USES:
         lines += [f"{who}:", *(f"  {command:<34}  {gives}".rstrip() for command, gives in commands), ""]
-    lines += ["All commands, each with --help of its own:"]
+    lines += ["All commands, each with its own --help:"]
     lines += [f"  {name:<11}  {about}" for name, about in COMMANDS.items()]
     return "\n".join(
         [*lines, "", "levelfield demo shows all of it in minutes. levelfield --version prints the version."]

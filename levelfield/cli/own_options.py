@@ -27,20 +27,20 @@ class OwnColumns:
 
     Args:
         text: column of text, read as bytes
-        tokenizer: tokenizer.json whose pieces of the text are read instead, or a folder with one
-        symbols: column of symbols between blanks
+        tokenizer: tokenizer.json, or a folder with one, whose tokens of the text are read instead of bytes
+        symbols: column of symbols separated by blanks
         channels: columns of numbers, each cell a list of them
         label: column of classes
         labels: column of sets of labels, as lists or "a; b", or several columns of 1 or 0, each a label
         target: columns of numbers to predict
-        split: column that says train, val or test (default: as files are named, else carved by a hash)
+        split: column that says train, val or test (default: by the names of the files, else by a hash)
         group: column whose rows stay in one split, such as a patient
         test_share: share of the rows for test, where no split is given
         val_share: share of the rows for validation, where no split is given
         longest: steps beyond which a sequence is cut
-        split_seed: of the hash that carves splits
+        split_seed: seed of the hash that makes the splits
         skip_broken: leave out rows that cannot be read, or whose channels have numbers that are not finite
-        missing: what stands for an empty cell in the columns of label, labels, target and group, such as nan
+        missing: what stands for an empty cell, such as nan, in the columns of label, labels, target and group
     """
 
     text: Column = ""

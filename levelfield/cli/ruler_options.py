@@ -73,10 +73,10 @@ class ModelChoice:
     Args:
         name: a folder of weights, a name on the Hugging Face hub, the id of a run that was trained here, or the address
             of a server
-        tokenizer: its folder or file, where it is not beside the model; for a server also server (its tokenize
+        tokenizer: folder or file of the tokenizer, if not beside the model; for a server also server (its tokenize
             endpoint) or approximate
         device: auto, cpu, cuda or cuda:1
-        precision: of weights and computation
+        precision: precision of weights and computation
         reference_bug: decode the hybrid with the bug of its reference implementation
     """
 
@@ -93,7 +93,7 @@ class PlaceOptions:
 
     Args:
         engine: where copies of the model answer: local, ray (RAY_ADDRESS names the cluster), slurm
-        copies: of the model, which share the questions, each on GPUs of its own where there are as many
+        copies: copies of the model that share the questions, each on its own GPUs where there are enough
         spread: GPUs that each copy is spread over, by transformers
         threads: processor threads of each copy (default: an equal share of the cores here; 1 on a cluster)
     """
@@ -114,13 +114,13 @@ class ServedOptions:
             answer stands at the end of the question; chat-prefix, where the server continues it as the assistant's
             (vLLM, SGLang, llama.cpp), or chat-marked-prefix (DeepSeek, Mistral)
         system: system prompt of a chat
-        temperature: of sampling (default: 0, the likeliest token)
+        temperature: sampling temperature (default: 0, the likeliest token)
         thinking: tokens that the model may think, in addition to those of its answer (default: 0)
         budget_field: field of each request for the tokens that may be written, max_tokens or max_completion_tokens
             (default: max_tokens)
         more: further fields of each request, as JSON, such as '{"chat_template_kwargs": {"enable_thinking": false}}'
-        at_once: questions that are on their way at the same time
-        tries: how often a question is asked until it counts as not answered
+        at_once: questions that are sent at the same time
+        tries: how often a question is asked before it counts as not answered
         timeout: seconds to wait for a whole reply
         key_env: environment variable that holds the key
         prices: dollars for a million tokens read, and for a million written, such as 0.15,0.60
