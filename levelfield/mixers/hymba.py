@@ -1,4 +1,4 @@
-"""Hymba reads every step by heads of attention and by a selective state-space model side by side, and averages the two.
+"""Hymba reads every step with attention heads and with a selective state-space model in parallel, and averages the two.
 
     q, k, v, u, z = W_in x + b;     a = attention(q, k, v), rotated, to all steps or to a window
     u = silu(causal convolution of u);     r, B, C = rmsnorm of each part of W_x u;     dt = softplus(W_dt r + b)

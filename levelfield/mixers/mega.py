@@ -1,4 +1,4 @@
-"""Mega is gated attention of one head, whose queries and keys come from a moving average of the input.
+"""Mega is gated attention with one head, whose queries and keys come from a moving average of the input.
 
     m = silu(EMA(x) + omega x)                                 over the past, and the future unless causal
     z = silu(W_z m),  q = scale_q z + shift_q,  k = scale_k z + shift_k,  v = silu(W_v x)

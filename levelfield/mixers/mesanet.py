@@ -1,4 +1,4 @@
-"""MesaNet answers every query by the linear map that fits all keys and values so far best, solved anew at each step.
+"""MesaNet answers every query by the linear map that best fits all keys and values so far, solved anew at each step.
 
     q, k = silu(causal convolution of two linear maps of x), scaled to unit length;     v = W_v x
     a = sigmoid(W_a x + b),     beta = sigmoid(W_b x + b),     r = least + softplus(lambda), per key channel

@@ -1,4 +1,4 @@
-"""NSA lets every step read all blocks of steps summed up, all steps of a few blocks, and the steps just before it.
+"""NSA lets every step read summaries of all blocks of steps, all steps of a few blocks, and the steps just before it.
 
     q, and k and v of three branches, are linear maps of x; q and all k rotated;     g = sigmoid(W_g x), three per head
     a = attention of q to the mean key and value of each whole block

@@ -1,4 +1,4 @@
-"""Performer estimates softmax attention by positive orthogonal random features (FAVOR+).
+"""Performer estimates softmax attention with positive orthogonal random features (FAVOR+).
 
     phi(x) = exp(W x' - |x'|^2 / 2) / sqrt(features),     x' = x / d^(1/4)
     y_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)

@@ -1,4 +1,4 @@
-"""Reformer is attention among steps whose queries point in near directions, which are found by hashing.
+"""Reformer is attention among steps whose queries point in similar directions, which are found by hashing.
 
     k_i = q_i / |q_i|                                 one map makes queries and keys
     bucket(q) = argmax over [q R, -q R]               R: (d, buckets / 2) random directions, anew in each round

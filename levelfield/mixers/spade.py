@@ -1,4 +1,4 @@
-"""SPADE joins a state-space layer for what is far to softmax attention for what is near, in the bottom layer alone.
+"""SPADE joins a state-space layer for long range to softmax attention for short range, in the bottom layer only.
 
     y = linear([norm(S4(x)), norm(attention over a window or a chunk)])        S4: kernel and skip, no output map
     y = attention over a window or a chunk                                     `state=0`: the layers above it
