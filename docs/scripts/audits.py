@@ -32,15 +32,15 @@ KINDS = get_type_hints(Row)
 HEAD = """# Which long-range benchmarks are long-range?
 
 Compare tasks by how many adjacent steps a model must see. Each row is an [audit](audit.md), ranked by the narrowest
-window that has 95 % of what is learnt: that of a trained convolution, or counts of as many symbols in a row. *Learnt*
-is how far the best model or rule has come from guessing to no error; the shares in the other columns are of that. Where
-a range is [certified](reach.md), a window of that range and one step suffices by proof, whatever trained windows have
-learnt. Tasks come last, and their rank means nothing, where less than half was learnt, where windows did not learn it,
-or where no model that sees everything learnt as much as windows did, though more was left to learn: so short an audit
-has missed most of what they hold, or what windows learn with longer training, or cannot tell what lies further away. At
-effort `minutes` it trains for 500 steps of the optimizer, or more where sequences are short. Where one step or the
-first few steps are enough, the row names them. Where an audit is older than its rules, the score of the best one stands
-in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
+window with 95 % of what was learnt, where a window is the steps that a trained convolution sees, or the n of counted
+n-grams. *Learnt* is how far the best model or rule has come from guessing to no error; the shares in the other columns
+are of that. Where a range is [certified](reach.md), a window one step wider suffices by proof, whatever trained windows
+have learnt. The rank of the last tasks means nothing. Of these tasks, less than half was learnt, or windows did not
+learn it, or no model that sees everything learnt as much as windows did, though more was left to learn. So short an
+audit has missed most of what they hold, or what windows learn with longer training, or cannot tell what lies further
+away. At effort `minutes` it trains for 500 optimizer steps, or more where sequences are short. Where one step or the
+first few steps are enough, the row names them. Where an audit is older than its rules, the score of the best rule
+stands in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -60,22 +60,22 @@ SIMPLE = ("length", *(f"{end} {steps}" for end in ("first", "last") for steps in
 SECOND = """
 ## What needs no sequence model
 
-How much of each task naive Bayes or ridge regression have, on the length alone, on some steps, on each step with its
-place, or on counts of n-grams: what a benchmark gives away whether or not a model reads its order. Where answers stand
-at steps, the rule is the label that is commonest in training given the place of such a step, the latest 1, 2 or 3
-symbols (windows of so many steps), or the symbol behind the last step that had an answer, which may tell that answer.
-Where one state answers at all steps, it is given the place alone. Each row is `levelfield audit TASK --without-models`,
-on at most 8,000 training and 2,000 test examples, fewer where sequences are long. `speech_part` is a part of Speech
-Commands, and `retrieval_2k` reads pairs of papers that stand in for the release's. *Of all* is how far the best rule
-has come from guessing to no error. The best rule is the one that is best on validation, and so is the best of the
-simplest rules: these know the length, first or last steps of the sequence, or of a step with an answer its place or its
-symbol. A rule may have much of a task that is long-range all the same: where the two steps that matter stand in fixed
-places, *each step with its place* finds them. Where the best rule knows the latest symbols and there are answers at the
-first steps as well, its score after these is given too: if that is the score of guessing, as of running products, the
-rule has the first steps alone, at which there are no other symbols. Rules of single tasks, such as naming the commonest
-or the last value so far, are not among them: [their pages](tasks.md) say what these have, more than the rules of this
-table: 61 % of `listops` for reading one level, 30 % of `copying`, 25 % of `mqar`, 21 % of `needle` and 20 % of
-`selective_copying`.
+How well naive Bayes or ridge regression solve each task from the length alone, from some steps, from each step with its
+place, or from counts of n-grams: what a benchmark gives away whether or not a model reads its order. Where answers
+stand at single steps, the rule is the label that is commonest in training given the place of such a step, the latest 1,
+2 or 3 symbols (windows of so many steps), or the symbol after the last step that had an answer, which may reveal that
+answer. Where one state answers at all steps, the rule is given the place alone. Each row is
+`levelfield audit TASK --without-models`, on at most 8,000 training and 2,000 test examples, fewer where sequences are
+long. `speech_part` is a part of Speech Commands, and `retrieval_2k` reads pairs of papers that stand in for the
+release's. *Of all* is how far the best rule has come from guessing to no error. The best rule is chosen on validation,
+and so is the best of the simplest rules, which know only the length, the first or last steps of the sequence, or, of a
+step with an answer, its place or its symbol. A task can be long-range although a rule solves much of it: if the two
+steps that matter stand in fixed places, *each step with its place* finds them. If the best rule knows the latest
+symbols and there are answers at the first steps as well, its score after these is given too: if that is the score of
+guessing, as of running products, the rule only solves the first steps, at which there are no other symbols. Rules of
+single tasks, such as naming the commonest or the last value so far, are not in the table. [Their pages](tasks.md) say
+what these score, which is more: 61 % on `listops` for reading one level, 30 % on `copying`, 25 % on `mqar`, 21 % on
+`needle` and 20 % on `selective_copying`.
 """
 RULE_COLUMNS = (
     ("task", ":--"),

@@ -94,8 +94,8 @@ def lead(found: Answer) -> Iterator[str]:
     """Yields what two marks ask of a model that counts its steps."""
     yield (
         "With two marks, a causal model that sees everything can count its steps and tell the order from where each "
-        "mark stands, without relating one mark to the other: it has to use input from that far back, but the start of "
-        "the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
+        "mark stands, and need not relate one mark to the other: it has to use input from that far back, but the start "
+        "of the sequence will do. Three marks (`reach_parity`), which this study does not have, ask for more "
         "([why](reach.md#what-it-does-not-cover))."
     )
 

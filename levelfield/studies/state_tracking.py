@@ -289,7 +289,7 @@ def _counted(seeds: int, none: bool) -> str:
     if not none or seeds < FEWEST:
         return said
     most = 1 - SPAN ** (1 / seeds)
-    return f"{said} As none of them holds on, it is excluded at 95 % that {100 * most:.0f} % of such seeds or more do."
+    return f"{said} As none of them holds on, it is excluded at 95 % that {100 * most:.0f} % or more of such seeds do."
 
 
 def _unlearnt(table: Table, keys: Sequence[Key], learnt: Mapping[str, float]) -> list[Key]:

@@ -125,7 +125,7 @@ def test_nothing_is_said_of_what_fails_beyond_a_length_that_it_has_not_learnt(
         "gla 99.0 % (97.0 to 100.0 over 3 seeds) on parity of 24 steps."
     )
     assert answer != (0, 0) or found[1].facts == said
-    ends = {1: "it is excluded at 95 % that 63 % of such seeds or more do.", 0: "Seeds that have learnt it: 2."}
+    ends = {1: "it is excluded at 95 % that 63 % or more of such seeds do.", 0: "Seeds that have learnt it: 2."}
     assert answer == (0, 0) or found[1].facts.endswith(ends[answer[0]])
 
 

@@ -20,7 +20,7 @@ def test_who_always_gives_one_answer_may_be_better_than_what_was_learnt() -> Non
     rows = findings([rule], floor, constant=constant)
     said = words.lead(Reading.of([row | Row(task="mine", effort="minutes") for row in rows]))
     assert said.endswith(
-        "guessing scores 50 %, or 90 % who always gives the one answer that suits these examples best."
+        "guessing scores 50 %, or 90 % by always giving the one answer that suits these examples best."
     )
     assert "No higher accuracy than guessing is shown" in said
 

@@ -75,7 +75,7 @@ def _nothing(found: Reading) -> str:
         f"{arm(found, found.reference)} is best on validation, and {beside_guessing(found, found.reference)}"
     )
     if low > found.guessing:  # so that it has not passed what else has to be passed
-        said += f", or {plain(found, found.one_answer)} who always gives the one answer that suits these examples best"
+        said += f", or {plain(found, found.one_answer)} by always giving the one answer that suits these examples best"
     said += "."
     if found.surely:
         return f"{said}{_in_folds(found)}"
