@@ -246,7 +246,7 @@ def report(
         effort: the effort it was run at; a study of existing models shows all answers
         runs_dir: folder of run directories, or of committed results, such as results/demo-minutes
         report_dir: folder of reports
-        trials: as it was run with (default: 0, as the study says)
+        trials: the --trials that it was run with (default: 0, as the study says)
     """
     from levelfield.cli import train_commands
     from levelfield.engine.find import Source

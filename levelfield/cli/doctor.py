@@ -1,4 +1,4 @@
-"""Shows what is installed here, which device and kernels would be used, and what is missing for what.
+"""Shows what is installed here, which device and kernels would be used, and what is missing for which feature.
 
 levelfield doctor
 """

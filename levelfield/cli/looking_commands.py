@@ -38,7 +38,7 @@ from levelfield.spec import UserError, closest
 
 
 def doctor() -> None:
-    """Show what is installed here, which device and kernels would be used, and what is missing for what."""
+    """Show what is installed here, which device and kernels would be used, and what is missing for which feature."""
     from levelfield.cli import doctor as shown
 
     for line in shown.lines():
@@ -179,12 +179,12 @@ def leaderboard(folders: Positional[Folders] = (), out: Page = Path("leaderboard
 
 
 def track(runs: Positional[Paths], to: Annotated[str, arg(metavar="TRACKER")], follow: Switch = False) -> None:
-    """Tell a tracker what runs have written that it does not have yet; this changes no run.
+    """Send a tracker what runs have written and it does not have yet; this changes no run.
 
     Args:
         runs: folders of runs, a run's own folder, or the index of a study, such as runs/studies/demo-minutes.json
         to: tensorboard, trackio, wandb or mlflow
-        follow: go on with what is written meanwhile, until standard input ends (Ctrl-D)
+        follow: keep sending what runs write, until standard input ends (Ctrl-D)
     """
     from levelfield.cli import track_command
 

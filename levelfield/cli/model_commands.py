@@ -122,7 +122,7 @@ def export_run(
         runs_dir: folder of run directories
         folder: where it is written (default: exported, and the name of the run)
         push: also upload it to the hub of Hugging Face; needs levelfield[hub]
-        license: of the weights, as the hub names it, such as apache-2.0 (default: unknown)
+        license: license of the weights, as the hub names it, such as apache-2.0 (default: unknown)
     """
     from levelfield.cli import exchange_commands
     from levelfield.runs import store
@@ -145,7 +145,7 @@ def import_(
             (samples_TASK_DATE.jsonl), details of lighteval (details_TASK_DATE.parquet), logs of Inspect (.eval or
             .json), or folders of such files, where no .json is read
         model: the name under which answers are reported
-        length: in tokens, where neither a file of answers nor its folder says it
+        length: length in tokens, where neither a file of answers nor its folder says it
         runs_dir: folder of run directories
         report_dir: folder of reports
     """

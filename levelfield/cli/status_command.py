@@ -40,7 +40,7 @@ def status(
         effort: the effort that it is run at
         runs_dir: folder of run directories
         json: print JSON, with every run
-        trials: as it is run with
+        trials: the --trials that it is run with
         exit_code: end with code 1 where runs or trials have failed; otherwise the code is 0 whatever they have done
     """
     from levelfield.engine.find import Source, require_workable
