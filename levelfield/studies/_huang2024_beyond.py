@@ -169,9 +169,10 @@ def told_falls(asked: LengthScores, findings: Sequence[Finding], word: str = "ha
 def _fall(asked: LengthScores, model: str, length: int, losses: Mapping[str, Contrast]) -> Claim:
     if not losses:
         return Claim(None, f"{model} was not asked at {asked.trained} and {length} steps.")
-    worst = max(losses, key=lambda haystack: losses[haystack].value)
+    worst = max(losses, key=lambda haystack: _beyond(losses[haystack]))
     scores = [f"{asked.cell(model, steps, worst)} at {steps}" for steps in (asked.trained, length)]
-    facts = f"{model}{_among(worst)}: {scores[0]} steps, {scores[1]}."
+    guessed = f", where guessing has {asked.floor(length, worst):.0f} %" if asked.guess else ""
+    facts = f"{model}{_among(worst)}: {scores[0]} steps, {scores[1]}{guessed}."
     if not asked.able(model):
         return Claim(None, f"{facts} It has not learnt the task.")
     return Claim(some([*losses.values()]), facts)
@@ -283,13 +284,18 @@ def _compared(name: str, read: _Read, apart: Mapping[tuple[str, str], Contrast])
     the second at it, for each pair of haystacks."""
     if not all(cell.values for cell in read.cells.values()):
         return Claim(None, f"{name}: no seed has a score in every haystack at every length.")
-    (easy, hard), most = max(apart.items(), key=lambda item: item[1].value)
+    (easy, hard), most = max(apart.items(), key=lambda item: _beyond(item[1]))
     far, near = read.far(easy), Contrast(((1.0, read.near(hard)),))
     facts = (
         f"{name}: {_percent(far)}{_among(easy)}; at the training length {_percent(near)}{_among(hard)}: "
         f"{most.span() or 'too few seeds for an interval'} between the two, corrected for guessing."
     )
     return Claim(some([*apart.values()]), facts)
+
+
+def _beyond(asked: Contrast) -> float:
+    """How far a question is beyond its limit, which is another in each haystack, as guessing is."""
+    return asked.value - asked.against
 
 
 def _percent(score: Contrast) -> str:

@@ -116,6 +116,16 @@ def test_a_fall_is_that_of_the_gain_over_guessing_in_each_haystack() -> None:
     assert decided(judged(falls(LengthScores.of(made))))["more than half is lost at 2 times the length (m)"] == -1
 
 
+def test_the_haystack_that_is_told_is_the_one_that_loses_most_of_its_gain_over_guessing() -> None:
+    """90 % and then 60 %: all of the gain where guessing has 60 %, three eighths of it where it has 10 %."""
+    made = rows({}, {"essay": 0.0, "pairs": 0.0}, fall=30.0)
+    asked = LengthScores.of(made, lambda length, haystack: {"essay": 0.6, "pairs": 0.1, "": 0.35}[haystack])
+    told = [claim.facts for claim in falls(asked).values()]
+    assert all(" among essay: " in facts and facts.endswith(", where guessing has 60 %.") for facts in told)
+    (compared,) = haystacks(asked).values()
+    assert "60.2 % among pairs; at the training length 90.2 % among essay: -19.7 points" in compared.facts
+
+
 def test_haystacks_are_compared_by_what_is_above_guessing_in_each() -> None:
     """70 % of a haystack in which guessing has 53 % is less than 60 % of one in which it has 10 %."""
     made = rows({}, {"essay": 0.0, "pairs": -60.0}, fall=20.0)
