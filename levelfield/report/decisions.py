@@ -379,9 +379,10 @@ class Narrower:
         return 1 if less * more > 0 and not self._lost() else -1
 
     def span(self) -> Span | None:
-        """Returns by how many points the distance shrinks, as long as the same arm is ahead."""
-        (a, b), (less, _) = self.before, self._both()
-        return less.span() if a.mean > b.mean else Flipped(less).span()
+        """Returns by how many points the distance shrinks: the lesser of the two is that, whoever is ahead after."""
+        (a, b), both = self.before, self._both()
+        spans = [(each if a.mean > b.mean else Flipped(each)).span() for each in both]
+        return min((span for span in spans if span), key=lambda span: span.value, default=None)
 
 
 K = TypeVar("K", bound=Hashable)

@@ -149,6 +149,8 @@ def test_a_gap_narrows_whoever_was_ahead_and_not_by_changing_sides() -> None:
         question = Narrower((at(before[0]), at(before[1])), (at(after[0]), at(after[1])))
         assert question.decide(0.05) == answer
         assert answer == 0 or question.seen() == answer
+        shrinks, span = abs(before[0] - before[1]) - abs(after[0] - after[1]), question.span()
+        assert span is not None and span.value == pytest.approx(shrinks), "whoever is ahead after"
     both_lose = Narrower((at(40), at(60)), (at(38), at(42)))
     assert (both_lose.decide(0.05), both_lose.seen()) == (0, -1), "the one behind was brought no nearer"
 
