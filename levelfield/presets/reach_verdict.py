@@ -24,10 +24,11 @@ Scores = Mapping[str, Mapping[int, Sequence[float]]]
 
 
 def by_range(rows: Sequence[Row]) -> dict[str, dict[int, list[float]]]:
-    """Returns the test scores of each model at each range that it was trained at, one per seed."""
+    """Returns the test scores of each model at each range that it was trained at, one per seed; NaN of a seed that
+    diverged, which has not learnt it."""
     return {
         model: {apart: [row.get("value", math.nan) for row in mine[apart]] for apart, mine in trained.items()}
-        for model, trained in asked(rows).items()
+        for model, trained in asked(rows, diverged=True).items()
     }
 
 
@@ -83,13 +84,13 @@ def _some(subject: str, models: Sequence[str], of: int, facts: str) -> Finding:
 
 
 def _bound(found: Scores, seen: Mapping[str, int]) -> list[tuple[str, int, float]]:
-    """Returns model, range and score of every run of which one half is proved."""
+    """Returns model, range and score of every run of which one half is proved, but of those that diverged."""
     return [
         (model, apart, value)
         for model, scores in found.items()
         for apart, values in scores.items()
         for value in values
-        if model in seen and seen[model] <= apart
+        if model in seen and seen[model] <= apart and math.isfinite(value)
     ]
 
 
@@ -170,7 +171,9 @@ def _reaches(found: Scores, seen: Mapping[str, int]) -> str:
     counts = {len(values) for scores in found.values() for values in scores.values()}
     seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
     so_far = " that are there" if len(counts) > 1 else ""
+    lost = sum(math.isnan(value) for scores in found.values() for values in scores.values() for value in values)
+    diverged = f" {lost} of these runs diverged and {'counts' if lost == 1 else 'count'} as guessing." if lost else ""
     return (
         f"Reach, the longest range with 95 % in most of {seeds} seed{'s' * (max(counts) > 1)}{so_far}: "
-        f"{'; '.join(parts)}."
+        f"{'; '.join(parts)}.{diverged}"
     )

@@ -45,13 +45,15 @@ Asked = Mapping[int, Mapping[int, Sequence[Row]]]
 """Range of training -> range that is asked -> rows of test scores, one per seed."""
 
 
-def asked(rows: Sequence[Row]) -> Mapping[str, Asked]:
-    """Returns the test scores of each model, in the order of the rows."""
+def asked(rows: Sequence[Row], *, diverged: bool = False) -> Mapping[str, Asked]:
+    """Returns the test scores of each model, in the order of the rows. diverged: with rows that have no value, as of
+    runs whose outputs were NaN or infinite."""
     found: dict[str, dict[int, dict[int, list[Row]]]] = {}
     for row in rows:
         at = pairs(row.get("at", ""))
         of_test = row.get("metric") == "accuracy" and row.get("split") == "test"
-        if of_test and {"asked", "trained"} <= at.keys() and math.isfinite(row.get("value", math.nan)):
+        scored = math.isfinite(row.get("value", math.nan)) or (diverged and row.get("status") == "diverged")
+        if of_test and scored and {"asked", "trained"} <= at.keys():
             mine = found.setdefault(row.get("model", ""), defaultdict(lambda: defaultdict(list)))
             mine[int(at["trained"])][int(at["asked"])].append(row)
     return found

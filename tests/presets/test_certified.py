@@ -129,6 +129,21 @@ def test_a_reach_beyond_a_range_that_fails_or_of_too_few_seeds_says_so() -> None
     assert said.endswith("in most of 1 to 3 seeds that are there: s4 128 or more, but not 16 or 64.")
 
 
+def test_a_seed_that_diverged_counts_as_one_that_has_not_learnt() -> None:
+    field = Row(metric="receptive_field", model="conv9", split="none", value=9.0)
+    lost = [row("s4", 16, math.nan, seed) | Row(status="diverged") for seed in (3, 4, 5)]
+    rows = [
+        field,
+        *(row(model, 16, score, seed) for seed in range(3) for model, score in (("s4", 1.0), ("conv9", 0.5))),
+    ]
+    assert [f.decided for f in reach_verdict.findings(rows)] == [1, 1, -1]
+    rows += [*lost, row("conv9", 16, math.nan, 3) | Row(status="diverged")]
+    assert [f.decided for f in reach_verdict.findings(rows)] == [1, -1, 1], "three of six are not most"
+    said = reach_verdict.verdict(rows)
+    assert "sees no more than the range, 3 in all, has exactly 50 %" in said and "s4 none that was tried" in said
+    assert said.endswith(" 4 of these runs diverged and count as guessing.")
+
+
 def test_the_verdict_says_whether_the_certificate_is_seen() -> None:
     field = Row(model="conv17", metric="receptive_field", value=17.0)
     rows = [field, row("conv17", 16, 0.97), row("conv17", 64, 0.5), row("conv17", 256, 0.5)]
