@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import replace
 from itertools import combinations
@@ -216,6 +217,12 @@ def test_what_is_there_is_found() -> None:
         first, second = (Seeds(tuple(map(float, draw.normal(mean, 1, 3)))) for mean in (60, 50))
         found += difference(first, second).decide(ALPHA / 12) > 0
     assert found > 70
+
+
+def test_the_page_says_what_difference_three_seeds_can_show() -> None:
+    found = re.search(r"^\| three \| (.+) \|$", (ROOT / "docs" / "verdicts.md").read_text(), re.MULTILINE)
+    printed = [float(each) for each in found[1].split(" | ")] if found else []
+    assert printed == pytest.approx([false_alarms.power(3, asked, 2_000) for asked in (1, 6, 12)], rel=0.04)
 
 
 def test_no_question_is_more_for_want_of_parts() -> None:
