@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
+from repository import ROOT
 
 from levelfield.report.audit import shares
 from levelfield.report.audit.reading import Reading
@@ -162,3 +165,11 @@ def test_of_two_grouped_arms_the_share_is_as_uncertain_as_its_groups() -> None:
         }
         width.append(rows["a", "share_high"] - rows["a", "share_low"])
     assert width[0] > 2 * width[1]
+
+
+def test_the_page_says_what_intervals_hold_where_single_groups_of_unequal_sizes_fail() -> None:
+    with (ROOT / "results" / "audit-intervals.csv").open(newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if (line["law"], line["sizes"]) == ("fail", "heavy")]
+    held = [float(line["held"]) for line in lines if line["truth"] == "0.95" and float(line["equal_groups"]) > 15]
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    assert f"that amount to 16 to 39 equal ones | {100 * min(held):.0f} to {100 * max(held):.0f} |" in page
