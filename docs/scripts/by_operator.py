@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from levelfield.report.cells import gather
 from levelfield.report.decisions import Seeds, difference
+from levelfield.report.scatter import Scatter
 from levelfield.report.training_curves import slices
 from levelfield.report.verdicts import scores
 from levelfield.runs.results import Results
@@ -40,11 +41,10 @@ def table(results: Results) -> Iterator[str]:
     yield "|---" * (len(models) + 7) + "|"
     for place in places:
         guessed, level = (_scored(rule[f"{AXIS}={place}"]) for rule in (greedy, part))
-        spans = (
-            difference(arms[LEAST, place], guessed).span(),
-            difference(arms[MOST, place], level).span(),
-            difference(arms[MOST, place], arms[SHORT, place]).span(),
-        )
+        least, short, most = (arms[model, place] for model in (LEAST, SHORT, MOST))
+        scatter = Scatter.pooled(arms[model, place].values for model in models)
+        pairs = (least, guessed), (most, level), (most, short)
+        spans = [difference(one, other, scatter=scatter).span() for one, other in pairs]
         means = [f"{mean:.1f}" for mean in (guessed.mean, level.mean, *(arms[model, place].mean for model in models))]
         yield " | ".join([f"| {place}", f"{guessed.examples:,}", *means, *map(str, spans)]) + " |"
     yield ""

@@ -16,7 +16,8 @@ from repository import ROOT, SCRIPTS
 from levelfield.engine.find import Source
 from levelfield.report import committed
 from levelfield.report.decisions import ALPHA, Contrast, Seeds, difference
-from levelfield.report.verdicts import Key, Table
+from levelfield.report.scatter import UNKNOWN, Scatter
+from levelfield.report.verdicts import Key, Table, scores
 from levelfield.spec.quantiles import t_quantile
 
 PAGE = (ROOT / "docs" / "findings.md").read_text()
@@ -146,6 +147,17 @@ def test_the_page_says_how_often_the_rules_err_in_simulations_and_what_that_cost
         r"^\| three \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs" / "verdicts.md").read_text(), re.MULTILINE
     )
     assert len(rows) == 1 and f"three seeds have to differ by [{rows[0][1]} standard deviations]" in PAGE
+
+
+def test_intervals_by_operator_are_no_narrower_than_the_scatter_of_all_arms_makes_them() -> None:
+    """The seeds of two arms happen to be alike among expressions of one operator."""
+    rows = committed.read_rows(ROOT / "results" / "miralles2025_small-overnight")
+    arms = {key: arm for key, arm in scores(rows, "root").items() if key.task == "listops" and key.place == "MAX"}
+    far, short = (next(arm for key, arm in arms.items() if key.model == name) for name in ("gmlp", "conv11"))
+    scatter = Scatter.pooled(arm.values for arm in arms.values())
+    own, all_of = (difference(far, short, scatter=each).span() for each in (UNKNOWN, scatter))
+    assert own and all_of and own.low > all_of.low + 0.5
+    assert re.search(rf"^\| MAX \|.* {re.escape(str(all_of))} \|$", SECTIONS["6"], re.MULTILINE)
 
 
 def test_wherever_random_positions_are_told_of_it_is_said_how_they_are_asked() -> None:
