@@ -28,7 +28,7 @@ def beyond(found: Answer) -> Iterator[str]:
         "The verdict is about twice the training length and the longest one, in whichever haystack costs most. The "
         f"table only describes: it shows how much of the gain over guessing at {trained} words is left at longer "
         f"lengths among {shown.HAYSTACKS[made.haystack]}, where fewest needles are found, and in the other haystacks "
-        "(medians over seeds). A gain is how far a score has come from guessing to 100 %. Guessing names the commonest "
+        "(ratios of medians over seeds). A gain is how far a score has come from guessing to 100 %. Guessing names the commonest "
         f"value of the text, for which no key need be known, and is right in {_guesses(found, made)}. Needles also "
         "stand out among pairs: a needle may split a pair, and its key occurs once, while the keys of pairs repeat. "
         f"Naming the value of such a key, whichever is asked for, is right in {_standing_out(found, made)}. So an "
@@ -136,8 +136,8 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     yield (
         "The question is which word of a text is the most frequent, which no single place tells. That word is "
         f"spread over the text or gathered in a third of it. A longer text is not harder in itself. {_soon(found)} "
-        f"This much of the gain over guessing is left where the word is {made.haystack} (medians over seeds; a "
-        "description, not a verdict):\n"
+        f"This much of the gain over guessing is left where the word is {made.haystack} (ratios of medians over seeds; "
+        "a description, not a verdict):\n"
     )
     yield from _left(made, kept, _others(found, made))
     if needles is not None:
