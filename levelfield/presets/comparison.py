@@ -22,7 +22,7 @@ from levelfield.probes.effective_context import EffectiveContext
 from levelfield.probes.extrapolation import Extrapolation
 from levelfield.probes.slices import Slices
 from levelfield.protocols import causal_where_needed
-from levelfield.report.decisions import AtMost, Every, Question, Seeds, difference, holm
+from levelfield.report.decisions import ALPHA, AtMost, Every, Question, Seeds, difference, holm
 from levelfield.report.part_rules import beside_parts
 from levelfield.report.verdicts import EXPLAINED, Key, Table
 from levelfield.runs.ledger import match_width, step_flops, trained
@@ -50,6 +50,7 @@ NAMED: tuple[MixerConfig, ...] = (*efforts.SMALL, *BASELINES)
 """What a name means in a comparison, where it does not mean the mixer's usual settings."""
 PROTOCOLS = ("scratch", "spt_masked")
 LONGEST = 60  # letters of a model's name
+HALVINGS = 24  # of a level, by which baselines are told apart that an arm is shown to be below
 WIDTHS = 8  # baselines have a multiple of it as their width, where one is near
 
 
@@ -319,7 +320,16 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
     word = {1: "is above", -1: "is below", 0: "is not ranked above" if diverged else "cannot be told apart from"}[
         answer
     ]
+    leads = {k: difference(own, other, scatter=table.scatter(key.task)) for k, other in others.items()}
+    if answer == -1 and leads[best].decide(ALPHA / len(others)) == 0:
+        clear = max(leads, key=lambda k: _strictness(leads[k]))
+        rival = f"{clear.model} at {others[clear]}, and is not shown to be below {rival}"
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
     short = "" if table.learnt(key) else f" It cannot be shown to beat the best simple rule, {rule}."
     part = beside_parts(table, key.task, {label: own, best.model: others[best]})
     return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}{part}"
+
+
+def _strictness(lead: Question) -> int:
+    """Returns how often the level can be halved at which an arm is still shown to be below a baseline."""
+    return sum(lead.decide(ALPHA / 2**times) < 0 for times in range(HALVINGS))

@@ -269,15 +269,26 @@ def test_plan_comparison_and_page_say_that_a_mixer_looks_ahead(
     assert shown in head(next(Path("again").glob("*/report.html"))) and sentence in capsys.readouterr().out
 
 
+CHANCE = Row(task="t", model="chance", protocol="none", metric="accuracy", split="test", value=0.1, n=2_000)
+
+
+def arm(model: str, *percent: float) -> list[Row]:
+    row = Row(task="t", model=model, protocol="scratch", metric="accuracy", split="test", n=2_000)
+    return [row | Row(run=f"{model}{seed}", seed=seed, value=v / 100) for seed, v in enumerate(percent)]
+
+
+def test_an_arm_is_called_below_the_baseline_that_is_shown_to_be_above_it() -> None:
+    """The best baseline is so by a lucky seed, and only another one is shown to be above the mixer."""
+    rows = [CHANCE, *arm("mine", 30, 30.1, 30.2), *arm("conv", 50, 50.2, 50.4), *arm("attention", 75, 75.1, 75.2)]
+    text = comparison.verdict("mine", [*rows, *arm("s4", 58, 78, 98)])
+    assert "is below attention at 75.1 % (75.0 to 75.2 over 3 seeds), and is not shown to be below the best" in text
+    assert "the best baseline, s4 at 78.0 % (58.0 to 98.0 over 3 seeds)." in text and "below the best one in 1." in text
+    assert "is below the best baseline, s4 at 78.0 %" in comparison.verdict("mine", [*rows, *arm("s4", 77.9, 78, 78.1)])
+
+
 def test_an_arm_of_which_every_seed_diverged_is_above_nobody() -> None:
     """Its scores are of weights kept before, and read like any other."""
-
-    def arm(model: str, *percent: float) -> list[Row]:
-        row = Row(task="t", model=model, protocol="scratch", metric="accuracy", split="test", n=2_000)
-        return [row | Row(run=f"{model}{seed}", seed=seed, value=v / 100) for seed, v in enumerate(percent)]
-
-    chance = Row(task="t", model="chance", protocol="none", metric="accuracy", split="test", value=0.1, n=2_000)
-    others, own = [chance, *arm("s4", 40, 40.5, 41)], arm("mine", 60, 60.5, 61)
+    others, own = [CHANCE, *arm("s4", 40, 40.5, 41)], arm("mine", 60, 60.5, 61)
     apart = [row | Row(status="diverged") for row in own]
     said = comparison.verdict("mine", [*others, *apart])
     assert "in 0 of 1 comparisons" in said and "is not ranked above the best baseline, s4" in said
