@@ -206,8 +206,8 @@ SUBJECTS = (
         "Beyond the length that a model was trained at, its scores drop steeply, whatever the architecture (section "
         "5, where RWKV is a mild exception).",
         (("huang2024_small", "overnight", 0), TUNED_ON_NEEDLES),
-        "An architecture that keeps its recall at several times its training length in every haystack and over seeds; "
-        "or the same curves for models with billions of parameters (`levelfield ruler`).",
+        "More architectures that, as ALiBi does here, keep their recall at several times the training length in every "
+        "haystack and over seeds; or the same curves for models with billions of parameters (`levelfield ruler`).",
         paired=True,
         short=summary.beyond,
         brief=lambda found: brief.needles(found, _of("huang2024_longer")),

@@ -29,11 +29,11 @@ def beyond(found: Answer) -> Iterator[str]:
         f"table only describes: it shows how much of the gain over guessing at {trained} words is left at longer "
         f"lengths among {shown.HAYSTACKS[made.haystack]}, where fewest needles are found, and in the other haystacks "
         "(ratios of medians over seeds). A gain is how far a score has come from guessing to 100 %. Guessing names the "
-        f"commonest value of the text, for which no key need be known, and is right in {_guesses(found, made)}. Needles also "
-        "stand out among pairs: a needle may split a pair, and its key occurs once, while the keys of pairs repeat. "
-        f"Naming the value of such a key, whichever is asked for, is right in {_standing_out(found, made)}. So an "
-        "answer stands only if it holds for both kinds of guessing. A longer text of look-alike pairs is also harder "
-        f"in itself: it holds {_pairs(trained)} of them at {trained} words and {_pairs(made.longest)} at "
+        f"commonest value of the text, for which no key need be known, and is right in {_guesses(found, made)}. "
+        "Needles also stand out among pairs: a needle may split a pair, and its key occurs once, while the keys of "
+        f"pairs repeat. Naming the value of such a key, whichever is asked for, is right in "
+        f"{_standing_out(found, made)}. So an answer stands only if it holds for both kinds of guessing. A longer text of look-alike pairs is also "
+        f"harder in itself: it holds {_pairs(trained)} of them at {trained} words and {_pairs(made.longest)} at "
         f"{made.longest}.\n"
     )
     kept = made.kept()
@@ -135,7 +135,8 @@ def counting(found: Answer, needles: Answer | None) -> Iterator[str]:
     kept, last = made.kept(), made.longest // made.trained
     yield (
         "The question is which word of a text is the most frequent, which no single place tells. That word is "
-        f"spread over the text or gathered in a third of it. A longer text is not harder in itself. {_soon(found)} "
+        f"spread over the text or gathered in a third of it. The answer and its rivals have the same shares of a text "
+        f"of any length, so that a longer one is not harder in itself. {_soon(found)} "
         f"This much of the gain over guessing is left where the word is {made.haystack} (ratios of medians over seeds; "
         "a description, not a verdict):\n"
     )

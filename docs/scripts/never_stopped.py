@@ -95,6 +95,6 @@ def _peaks() -> str:
     assert min(lost) > 0, "some run was best at its last step"
     return (
         f"In all {len(best)} runs from scratch validation was best after {min(best):,} to {max(best):,} steps, and "
-        f"lower at the end (by {100 * min(lost):.1f} to {100 * max(lost):.1f} points), so they do not lack steps. "
-        "They may lack regularisation, of which only weight decay and this dropout were tried."
+        f"lower at the end (by {100 * min(lost):.1f} to {100 * max(lost):.1f} points), so more steps of this schedule "
+        "are not what they lack. They may lack regularisation, of which only weight decay and this dropout were tried."
     )
