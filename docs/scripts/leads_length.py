@@ -31,10 +31,10 @@ def beyond(found: Answer) -> Iterator[str]:
         "(ratios of medians over seeds). A gain is how far a score has come from guessing to 100 %. Guessing names the "
         f"commonest value of the text, for which no key need be known, and is right in {_guesses(found, made)}. "
         "Needles also stand out among pairs: a needle may split a pair, and its key occurs once, while the keys of "
-        f"pairs repeat. Naming the value of such a key, whichever is asked for, is right in "
-        f"{_standing_out(found, made)}. So an answer stands only if it holds for both kinds of guessing. A longer text of look-alike pairs is also "
-        f"harder in itself: it holds {_pairs(trained)} of them at {trained} words and {_pairs(made.longest)} at "
-        f"{made.longest}.\n"
+        "pairs repeat. Naming the value of such a key, whichever is asked for, is right in "
+        f"{_standing_out(found, made)}. So an answer stands only if it holds for both kinds of guessing. A longer text "
+        f"of look-alike pairs is also harder in itself: it holds {_pairs(trained)} of them at {trained} words and "
+        f"{_pairs(made.longest)} at {made.longest}.\n"
     )
     kept = made.kept()
     others = _others(found, made)
