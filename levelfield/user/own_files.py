@@ -23,7 +23,7 @@ import numpy as np
 
 from levelfield.files import unreadable
 from levelfield.spec import UserError
-from levelfield.user import own_folders, own_hub, own_kinds
+from levelfield.user import own_arrow, own_folders, own_hub, own_kinds
 from levelfield.user.own_encoding import encoding, has_zeros, no_text
 from levelfield.user.own_folders import SPLIT_NAMES
 
@@ -320,7 +320,7 @@ def _arrow(path: Path, skip_broken: bool) -> Table:
             source.seek(0)
             table = (pa.ipc.open_file if with_footer else pa.ipc.open_stream)(source).read_all()
             _distinct(path, table.column_names)
-            columns = {name: table.column(name).to_pylist() for name in table.column_names}
+            columns = {name: own_arrow.cells(table.column(name), path, name) for name in table.column_names}
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk, and not of what the file holds
