@@ -146,10 +146,13 @@ def symbols(cells: Sequence[Any], longest: int) -> tuple[list[list[str] | None],
     list, None for none; and how many there are in all.
 
     Equal symbols are one object, as many long rows of them would fill the memory otherwise. Text is a list where every
-    cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises UserError for bytes.
+    cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises UserError for bytes and for
+    lists of lists.
     """
     if any(isinstance(cell, (bytes, bytearray)) for cell in cells):
         raise UserError("A cell of --symbols is bytes: name a column of words, or of lists of them.")
+    if any(isinstance(next(iter(cell), None), LISTS) for cell in cells if isinstance(cell, LISTS)):
+        raise UserError("A cell of --symbols has lists within a list: name a column of plain lists.")
     texts = [str(cell) for cell in cells if not isinstance(cell, LISTS) and not missing(cell)]
     split = items if all(items(text) is not None for text in texts) else str.split
     rows: list[list[str] | None] = []

@@ -228,6 +228,10 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 "without gaps, as by np.unique(x, return_inverse=True), or save measured numbers as fractions."
             )
         return _Sequences(rows, "numbers")
+    if rows[0].dtype.kind not in "buif":
+        raise UserError(
+            f"{task.path}: x.npy holds {rows[0].dtype} and no numbers: save numbers, or name symbols with --symbols x."
+        )
     with np.errstate(over="ignore"):
         signals = [np.asarray(row[:, None] if flat else row, np.float32) for row in rows]
     return _signals(task, signals)
@@ -256,8 +260,10 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
     classes: column -> the names of its classes, where the files have them.
     """
     if task.target:
-        columns = [cells.flat(name, "--target", task.missing) for name in task.target]
-        return _Targets(own_columns.values(columns, task.target))
+        columns, names = _of_one_number(
+            [cells.flat(name, "--target", task.missing) for name in task.target], task.target
+        )
+        return _Targets(own_columns.values(columns, names))
     if task.labels:
         columns = [cells.flat(name, "--labels", task.missing) for name in task.labels]
         names, y = own_labels.label_sets(columns, task.labels)
@@ -280,6 +286,17 @@ def _targets(task: Settings, cells: Cells, classes: own_files.Classes) -> _Targe
         return _Targets(own_columns.numbered_classes(column, len(classes[name])), classes[name])
     names, y, spellings = own_columns.classes(column, name)
     return _Targets(y, names, spellings)
+
+
+def _of_one_number(columns: list[list[Any]], names: Sequence[str]) -> tuple[list[list[Any]], list[str]]:
+    """Returns columns of one number in each cell, with their names, of columns that may be arrays of (N, dims)."""
+    found, called = list[list[Any]](), list[str]()
+    for column, name in zip(columns, names, strict=True):
+        wide = isinstance(column[0], np.ndarray) and column[0].ndim == 1
+        parts = [list(part) for part in zip(*column, strict=True)] if wide else [column]
+        found += parts
+        called += len(parts) * [name]
+    return found, called
 
 
 def _known(y: np.ndarray) -> np.ndarray:

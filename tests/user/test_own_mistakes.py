@@ -17,7 +17,7 @@ import pytest
 
 from levelfield import OwnData
 from levelfield.cli.app import main
-from levelfield.spec import UserError
+from levelfield.spec import UserError, Values
 from levelfield.user import own_files
 
 
@@ -106,6 +106,9 @@ def test_a_folder_without_files_and_a_dataset_without_rows_are_said_to_be_so(
         (np.ones((9, 4)), "x", "leave out --symbols"),
         (np.ones((9, 4, 2), int), "x", "leave out --symbols"),
         (np.arange(36).reshape(9, 4), "x", ""),
+        (np.full((9, 4), "a"), "", r"x\.npy holds <U1 and no numbers: save numbers, or name symbols with --symbols x"),
+        (np.arange(36).reshape(9, 4).astype("datetime64[D]"), "", r"x\.npy holds datetime64\[D\] and no numbers"),
+        (np.arange(36).reshape(9, 4).astype(str), "x", ""),
     ],
 )
 def test_arrays_of_measured_numbers_are_no_symbols_and_complex_ones_are_refused(
@@ -120,6 +123,23 @@ def test_arrays_of_measured_numbers_are_no_symbols_and_complex_ones_are_refused(
         return
     with pytest.raises(UserError, match=sentence):
         task.input  # noqa: B018  # reads the files
+
+
+def test_targets_in_an_array_of_one_or_more_columns_are_numbers_by_name_too(here: Path) -> None:
+    Path("a").mkdir()
+    np.save("a/x.npy", np.random.default_rng(0).normal(size=(30, 4)))
+    for y in (np.arange(30)[:, None], np.stack([np.arange(30), np.arange(30) % 7], 1)):
+        np.save("a/y.npy", y)
+        task = OwnData("a", target=("y",))
+        assert task.output == Values(y.shape[1]) and len(task.build(None)["train"]) == 21
+
+
+def test_lists_within_a_list_are_no_symbols(here: Path) -> None:
+    """Each inner list was a symbol of its own, which no other row had."""
+    rows = [{"x": [[n, 1], [2, n]], "y": n % 2} for n in range(20)]
+    (here / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match="A cell of --symbols has lists within a list: name a column of plain lists"):
+        OwnData("a.jsonl", symbols="x", label="y").build(None)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
