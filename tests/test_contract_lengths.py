@@ -104,6 +104,18 @@ def test_no_rule_asks_for_more_steps_than_the_tasks_have() -> None:
         check(mixer, 8, causal=True, lengths=(26,))
 
 
+class Chunks(Mapped):
+    """It takes chunks of four steps alone."""
+
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().forward(x.view(len(x), -1, 4, x.shape[2])).view(x.shape)
+
+
+def test_a_layer_of_whole_chunks_is_told_to_pad_its_input() -> None:
+    with pytest.raises(UserError, match=r"if for multiples of one, let it pad its input at the end and cut its output"):
+        check(user_mixer(Chunks), 8, causal=False)
+
+
 class Squares(Mapped):
     """It tells the most steps that it was called on in training."""
 

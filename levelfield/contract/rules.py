@@ -32,7 +32,8 @@ MASK_ADVICE = (
 )
 
 LENGTH_ADVICE = (
-    "If it is made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class."
+    "If it is made for one length, let it take shorter ones too, and declare the longest as `max_length` in its class; "
+    "if for multiples of one, let it pad its input at the end and cut its output."
 )
 SIZES = re.compile(r"\b(sizes?|shapes?|lengths?|dimensions?|steps|out of (range|bounds))\b", re.IGNORECASE)
 
@@ -318,8 +319,13 @@ def same_after_loading(subject: Subject, fresh: nn.Module) -> None:
     try:
         deepcopy(trained)
     except Exception as error:
-        hint = " (nn.utils.weight_norm: take nn.utils.parametrizations.weight_norm)" if "deepcopy" in str(error) else ""
-        raise UserError(f"{name} cannot be copied after a call: {format_error(error)}{hint}") from error
+        if "deepcopy" in str(error):  # torch's words, which speak of weight_norm alone
+            raise UserError(
+                f"{name} cannot be copied after a call, as it keeps a tensor with its gradient's history: keep nothing "
+                "of a call in the module, or its .detach(), and take weight_norm and spectral_norm from "
+                "nn.utils.parametrizations.weight_norm and .spectral_norm."
+            ) from error
+        raise UserError(f"{name} cannot be copied after a call: {format_error(error)}") from error
     with torch.no_grad():
         fresh.load_state_dict({key: value.clone() for key, value in kept.items()})
         if differ(subject(subject.x), Subject(fresh, name, subject.x, subject.other)(subject.x)):

@@ -47,6 +47,14 @@ class Listed(Around):
         return self.others[0](y)
 
 
+class Looked(Around):
+    """It keeps its last output, for a figure."""
+
+    def also(self, y: Tensor) -> Tensor:
+        self.last = y
+        return y
+
+
 class Drawn(Around):
     def __init__(self) -> None:
         super().__init__()
@@ -143,6 +151,10 @@ FAULTS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "complex128": (Complex128, r"'a' as torch.complex128, which safetensors.*: make it torch.complex64"),
     "wide": (Wide, "returns torch.float64 numbers for torch.float32 ones"),
     "normed": (_normed, r"cannot be copied after a call.*parametrizations.weight_norm"),
+    "looked at": (
+        Looked,
+        r"cannot be copied after a call, as it keeps a tensor .*: keep nothing of a call in the module",
+    ),
     "exits": (_exits, "SystemExit: no gpu"),
 }
 
