@@ -35,7 +35,7 @@ from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
 from levelfield.spec.reseeding import SetsSeed
 from levelfield.spec.user_source import frozen, parsed
-from levelfield.user import named
+from levelfield.user import named, torch_settings
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, undeclared
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
@@ -278,22 +278,11 @@ def _find(module: ModuleType, name: str, place: str) -> Any:
     raise UserError(f"{place} defines no class or function {name}: {near}")
 
 
-_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # of torch, for the whole process
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_default_device, torch.set_default_device),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-)
-
-
 @contextmanager
 def _apart(seed: int) -> Iterator[None]:
     """Seeds what a user's code draws from (torch, NumPy, random); puts that and torch's settings back for others."""
     kept, numpy_kept = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's code may draw from it
-    settings = [read() for read, _ in _SETTINGS]
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch_settings.kept():
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -302,6 +291,3 @@ def _apart(seed: int) -> Iterator[None]:
         finally:
             random.setstate(kept)
             np.random.set_state(numpy_kept)  # noqa: NPY002
-            for (read, write), before in zip(_SETTINGS, settings, strict=True):
-                if read() != before:
-                    write(before)

@@ -154,6 +154,14 @@ def test_what_cannot_be_found_or_taken_is_one_sentence(package: Path, where: str
     assert "\n" not in str(caught.value)
 
 
+def test_settings_of_torch_are_put_back_where_a_file_is_loaded_to_see_what_is_in_it(package: Path) -> None:
+    """`check` said that a sound layer of such a file fails on a training step, whose input was in float32."""
+    lines = ["torch.set_default_dtype(torch.float64)", "class Mine(torch.nn.Linear):", "    pass"]
+    (package.parent / "doubled.py").write_text("\n".join(["import torch", *lines]))
+    assert issubclass(values.loaded("doubled.py").Mine, nn.Module)
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_what_a_function_returns_must_be_a_module(package: Path) -> None:
     with pytest.raises(UserError, match=r"number makes a int: return an nn\.Module"):
         built(load_user_mixer("ownpackage.models:number"))
