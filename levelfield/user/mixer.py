@@ -258,7 +258,8 @@ def _classes(module: ModuleType) -> dict[str, type]:
 
 def _find(module: ModuleType, name: str, place: str) -> Any:
     """Returns the class, function or MixerConfig of that name. Raises UserError where it is none of these."""
-    given = vars(module).get(name) or getattr(module, name, None)  # a package may load its names on first use
+    given = vars(module).get(name)
+    given = getattr(module, name, None) if given is None else given  # a package may load its names on first use
     if _is_config(given) or isinstance(given, FunctionType):
         return given
     if isinstance(given, type) and issubclass(given, nn.Module):

@@ -260,6 +260,11 @@ def _origin(name: str) -> tuple[Path, bool]:
 
 
 def _unknown(name: str, why: str) -> UserError:
+    if Path(name).is_file():
+        return UserError(
+            f"{name} is no Python file: write what you name into one that ends in .py, or in a notebook call "
+            "levelfield.compare with the class itself."
+        )
     return UserError(f"There is no module {name} to import ({why}): install it, or run this in the folder above it.")
 
 

@@ -145,10 +145,14 @@ def test_a_config_of_ones_own_is_taken_as_it_is(package: Path) -> None:
         ("torch.nn:MultiheadAttention(num_heads=2)", r"forward needs key and value, and a mixer's forward takes \(x\)"),
         ("torch.nn:GRU(bidirection=True)", "no setting 'bidirection': did you mean 'bidirectional'"),
         ("torch.nn:GRU(__import__('os'))", "no class name with settings"),
+        ("mine.ipynb:Mine", r"^mine\.ipynb is no Python file: write what you name into one that ends in \.py, or in a"),
+        ("table.py:TABLE", "TABLE in table.py is not a subclass of torch.nn.Module"),  # and no truth of two values
     ],
 )
 def test_what_cannot_be_found_or_taken_is_one_sentence(package: Path, where: str, sentence: str) -> None:
     (package.parent / "alone.py").write_text("")
+    (package.parent / "mine.ipynb").write_text("{}")
+    (package.parent / "table.py").write_text("import torch\nTABLE = torch.zeros(2)\n")
     with pytest.raises(UserError, match=sentence) as caught:
         load_user_mixer(where)
     assert "\n" not in str(caught.value)
