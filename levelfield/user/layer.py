@@ -11,6 +11,7 @@ packed sequences, so that they begin at the last real step.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_overloads
 
@@ -23,6 +24,7 @@ MASKS = {"mask": True, "key_padding_mask": False, "src_key_padding_mask": False}
 WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
 SIZES = {*WIDTHS, "input_size", "in_features", "out_features", "input_dim", "output_dim", "in_dim", "out_dim"}
 """Names of parameters that get the width where they are required, all of them."""
+AS_NUMBER = re.compile(r"'int' object (has no attribute|is not (subscriptable|iterable|a mapping|callable))")
 DECLARED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 """Kinds of parameters that are passed: those that can be given by a name of their own."""
 
@@ -115,6 +117,15 @@ def undeclared(make: Callable[..., Any], error: BaseException) -> str:
     return "" if declared else WIDTHS[0]
 
 
+def no_number(make: Callable[..., Any], settings: Collection[str], error: BaseException) -> str:
+    """Returns the parameter that has the width by its place alone, where a class or function has failed with `error` as
+    that is a number; "" otherwise."""
+    named = {k: p for k, p in _parameters(make).items() if p.kind in DECLARED}
+    required = [k for k, p in named.items() if p.default is p.empty and k not in settings]
+    first = "" if _named_width(named) else next(iter(required), "")
+    return first if first not in ("causal", *SIZES) and AS_NUMBER.search(str(error)) else ""
+
+
 def _named_width(named: Collection[str]) -> str | None:
     """Returns the parameter that is the width by its name, where there is one."""
     return next((each for each in WIDTHS if each in named), None)
@@ -144,11 +155,14 @@ def _both_ways(arguments: dict[str, Any], settings: Mapping[str, Any], width: in
 
 
 def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Returns the parameters of a class or function; where it declares overloads, as torch.nn.GRU does, the first's."""
+    """Returns the parameters of a class or function; where it declares overloads, as torch.nn.GRU does, the first's,
+    and where its `__new__` declares none by name, as of data classes that are modules, those of `__init__`."""
     overloads = get_overloads(make.__init__) if isinstance(make, type) else []
-    if not overloads:
-        return inspect.signature(make).parameters
-    return {k: p for k, p in inspect.signature(overloads[0]).parameters.items() if k != "self"}
+    parameters = inspect.signature(make).parameters if not overloads else {}
+    if not isinstance(make, type) or any(p.kind in DECLARED for p in parameters.values()):
+        return parameters
+    initial = inspect.signature(overloads[0] if overloads else make.__init__).parameters
+    return {k: p for k, p in initial.items() if k != "self"}
 
 
 def mask_argument(forward: Callable[..., Any], name: str) -> str | None:

@@ -36,7 +36,7 @@ from levelfield.spec.memory import fitting
 from levelfield.spec.reseeding import SetsSeed
 from levelfield.spec.user_source import frozen, parsed
 from levelfield.user import named, torch_settings
-from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, undeclared
+from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, no_number, undeclared
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module
 OF_WIDTH = re.compile(r"width|dim|divi|multiple", re.IGNORECASE)  # in what a constructor says of a size that it refuses
@@ -75,9 +75,17 @@ class UserMixer(MixerConfig):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{_hint(make, error)}") from error
+            hint = _hint(make, dict(self.settings), error)
+            raise UserError(f"{self.name}({shown}) fails: {format_error(error)}{hint}") from error
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.name} makes a {type(made).__name__}: return an nn.Module of (B, T, D).")
+        if type(made).__hash__ is None:
+            raise UserError(f"{self.name} has no hash, which torch needs of modules: write @dataclass(eq=False).")
+        if isinstance(made, torch.jit.ScriptModule):
+            raise UserError(
+                f"{self.name} makes a module of TorchScript, whose forward cannot be read: return the module itself, "
+                "without torch.jit.script or torch.jit.trace."
+            )
         if reseeded:
             warnings.warn(SetsSeed(self.label), stacklevel=2)
         return UserLayer(made, self.name, self.max_length)
@@ -215,14 +223,20 @@ def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, A
     return UserMixer(path, name, sha, takes_mask, tuple(sorted(kept.items())))
 
 
-def _hint(make: Maker, error: BaseException) -> str:
+def _hint(make: Maker, settings: Mapping[str, Any], error: BaseException) -> str:
     """Returns what may mend a constructor that fails, "" where nothing is known."""
     if lacked := undeclared(make, error):
         return (
             f": it is called with the parameters that it declares by name; where {lacked} is one, declare it too, "
             "before the ** or *."
         )
-    refuses = not isinstance(error, KeyError) and OF_WIDTH.search(str(error))
+    if given := no_number(make, settings, error):
+        return (
+            f": {given}, its first required parameter, is given the width; where more is meant, such as a "
+            "configuration, name a function of the width that makes it and returns the module."
+        )
+    unsaid = isinstance(error, AssertionError) and not str(error)  # most often of a size, such as width % heads == 0
+    refuses = unsaid or (not isinstance(error, KeyError) and OF_WIDTH.search(str(error)))
     return ": give another width (--width)." if refuses else ""
 
 

@@ -1,4 +1,4 @@
-"""A constructor that fails is told what it is called with: the parameters that it declares by name, and no others."""
+"""A constructor is called with the parameters that it declares by name, and one that fails is told so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from levelfield.spec import UserError
 from levelfield.user.mixer import load_user_mixer
@@ -30,3 +31,76 @@ def test_a_constructor_of_any_arguments_is_told_which_of_them_it_gets(
     advice = f"{by_name}{lacked} is one, declare it too, before the .* or .*" if lacked else ""
     with pytest.raises(UserError, match=f"^{called}{advice}$"):
         mixer.build(8, causal=False, layer=0, generator=torch.Generator())
+
+
+MODULE = """
+from dataclasses import dataclass
+import torch
+from torch import nn
+
+
+class Config:
+    hidden_size = 8
+
+
+class OfConfig(nn.Linear):
+    def __init__(self, config):
+        super().__init__(config.hidden_size, config.hidden_size)
+
+
+class Divided(nn.Linear):
+    def __init__(self, width):
+        assert width % 3 == 0
+        super().__init__(width, width)
+
+
+@dataclass(eq=False)
+class Data(nn.Module):
+    width: int
+    gain: float = 2.0
+
+    def __new__(cls, *args, **kw):
+        made = super().__new__(cls)
+        nn.Module.__init__(made)
+        return made
+
+    def __post_init__(self):
+        self.map = nn.Linear(self.width, self.width)
+
+    def forward(self, x):
+        return self.gain * self.map(x)
+
+
+@dataclass
+class Equal(Data):
+    pass
+
+
+def scripted(width):
+    return torch.jit.script(nn.Linear(width, width))
+"""
+
+
+def _built(folder: Path, call: str) -> nn.Module:
+    (folder / "mine.py").write_text(MODULE)
+    return load_user_mixer(f"{folder}/mine.py:{call}").build(8, causal=False, layer=0, generator=torch.Generator())
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        ("OfConfig", r"has no attribute 'hidden_size': config, its first required .* is given the width; .* function"),
+        ("Divided", r"AssertionError: give another width \(--width\)"),
+        ("Equal", r"Equal has no hash, .*: write @dataclass\(eq=False\)"),
+        ("scripted", "makes a module of TorchScript, .*: return the module itself"),
+    ],
+)
+def test_what_cannot_be_made_of_the_width_alone_is_told_how_it_can(tmp_path: Path, call: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        _built(tmp_path, call)
+
+
+def test_a_data_class_whose_new_takes_anything_gets_what_it_declares(tmp_path: Path) -> None:
+    assert _built(tmp_path, "Data(gain=3.0)").state_dict()["inner.map.weight"].shape == (8, 8)
+    with pytest.raises(UserError, match="Data has no setting 'gian': did you mean 'gain'"):
+        _built(tmp_path, "Data(gian=3.0)")
