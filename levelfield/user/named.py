@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import chdir, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -130,9 +130,9 @@ def below(place: str, found: Source) -> dict[str, bytes]:
 
 @alone()
 def load(place: str, found: Source) -> ModuleType:
-    """Executes the file or imports the module, and what it prints meanwhile goes to standard error. Raises whatever its
-    code raises."""
-    with redirect_stdout(sys.stderr):
+    """Executes the file or imports the module. What it prints meanwhile goes to standard error, and the current folder
+    is the same afterwards: paths were given from there. Raises whatever its code raises."""
+    with redirect_stdout(sys.stderr), chdir("."):
         if not is_file(place):
             if found.content:  # a user's own, and not installed
                 path = _origin(place)[0].resolve()

@@ -166,6 +166,13 @@ def test_settings_of_torch_are_put_back_where_a_file_is_loaded_to_see_what_is_in
     assert torch.get_default_dtype() == torch.float32
 
 
+def test_the_current_folder_is_the_same_after_a_file_has_changed_it(package: Path) -> None:
+    """Such a file was not found when it was read a second time, or its runs were stored elsewhere."""
+    (package.parent / "moves.py").write_text("import os\nfrom torch.nn import GRU\nos.chdir('ownpackage')\n")
+    assert load_user_mixer("moves.py:GRU").label == "gru"
+    assert Path.cwd() == package.parent
+
+
 def test_what_a_function_returns_must_be_a_module(package: Path) -> None:
     with pytest.raises(UserError, match=r"number makes a int: return an nn\.Module"):
         built(load_user_mixer("ownpackage.models:number"))
