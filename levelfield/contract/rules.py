@@ -86,13 +86,18 @@ class Subject:
             if is_shortage(error):
                 raise  # of the length or width that was asked for, and no fault of the layer
             where = "no mask" if mask is None else "a padding mask"
-            hint = f" {LENGTH_ADVICE}" if self._by_length(error, x, mask) else ""
+            hint = f" {self._advice()}" if self._by_length(error, x, mask) else ""
             if mask is None and "NoneType" in str(error):
                 hint = " A mask is None where nothing is padded."
             raise UserError(
                 f"{self.name} fails on an input of shape {tuple(x.shape)} with {where}: "
                 f"{format_error(error).rstrip('.')}.{hint}"
             ) from error
+
+    def _advice(self) -> str:
+        """Returns what may mend a call that fails on sizes, which a layer may know better."""
+        known = getattr(self.layer, "advice", "")
+        return known if isinstance(known, str) and known else LENGTH_ADVICE
 
     def _by_length(self, error: Exception, x: Tensor, mask: Tensor | None) -> bool:
         """Tells whether the number of steps can be why a call has failed: its message speaks of sizes, or fewer steps,

@@ -25,6 +25,9 @@ WIDTHS = ("width", "d_model", "dim", "hidden_size", "embed_dim")
 SIZES = {*WIDTHS, "input_size", "in_features", "out_features", "input_dim", "output_dim", "in_dim", "out_dim"}
 """Names of parameters that get the width where they are required, all of them."""
 AS_NUMBER = re.compile(r"'int' object (has no attribute|is not (subscriptable|iterable|a mapping|callable))")
+UNSIZED = (
+    "No parameter of its constructor is given the width: call the one that is meant `width`, or leave out its default."
+)
 DECLARED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 """Kinds of parameters that are passed: those that can be given by a name of their own."""
 
@@ -32,9 +35,11 @@ DECLARED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class UserLayer(nn.Module):
     """The user's module behind the contract's signature. A module without a mask gets zeros at padded steps."""
 
-    def __init__(self, inner: nn.Module, name: str, bound: int | None = None) -> None:
-        """Wraps `inner`. name: in messages. bound: steps that it takes at most."""
+    def __init__(self, inner: nn.Module, name: str, bound: int | None = None, unsized: bool = False) -> None:
+        """Wraps `inner`. name: in messages. bound: steps that it takes at most. unsized: whether it was made without
+        being given the width."""
         super().__init__()
+        self.advice = UNSIZED if unsized else ""  # for a call that fails on sizes
         self.inner, self.name, self.bound = inner, name, bound
         self.argument = mask_argument(type(inner).forward, name)
         of_torch = type(inner).__module__.startswith("torch.nn")  # others may mean other things by these attributes

@@ -88,7 +88,8 @@ class UserMixer(MixerConfig):
             )
         if reseeded:
             warnings.warn(SetsSeed(self.label), stacklevel=2)
-        return UserLayer(made, self.name, self.max_length)
+        unsized = all(value != width for key, value in arguments.items() if key not in dict(self.settings))
+        return UserLayer(made, self.name, self.max_length, unsized=unsized)
 
     @property
     def takes_causal(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from levelfield.contract import check
 from levelfield.spec import UserError
 from levelfield.user.mixer import load_user_mixer
 
@@ -98,6 +99,13 @@ def _built(folder: Path, call: str) -> nn.Module:
 def test_what_cannot_be_made_of_the_width_alone_is_told_how_it_can(tmp_path: Path, call: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
         _built(tmp_path, call)
+
+
+def test_a_size_that_has_a_default_and_a_name_of_its_own_is_told_that_it_is_not_the_width(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from torch import nn\ndef made(n=5):\n    return nn.Linear(n, n)\n")
+    with pytest.raises(UserError, match=r"multiplied .* No parameter of its constructor is given the width: call the"):
+        check(load_user_mixer(f"{tmp_path}/mine.py:made"), 8, causal=False)
+    check(load_user_mixer(f"{tmp_path}/mine.py:made"), 5, causal=False)
 
 
 def test_a_data_class_whose_new_takes_anything_gets_what_it_declares(tmp_path: Path) -> None:
