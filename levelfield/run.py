@@ -78,6 +78,8 @@ def check(run: Run) -> None:
         raise UserError(f"The last phase of {run.protocol.name} trains for 0 steps: give it a budget.")
     if run.protocol.causal and not run.model.causal:
         raise UserError(f"{run.protocol.name} predicts the next step and needs a causal model: set Model(causal=True).")
+    if run.protocol.causal and run.task.max_length < 2:
+        raise UserError(f"No step of {run.task.name} has a next one, which {run.protocol.name} predicts: leave it out.")
     if run.model.pair != "concat" and run.task.documents != 2:
         raise UserError(f"{run.task.name} has no pairs of documents: leave pair='concat'.")
     for mixer in run.model.mixers:

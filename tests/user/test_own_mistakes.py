@@ -134,6 +134,18 @@ def test_targets_in_an_array_of_one_or_more_columns_are_numbers_by_name_too(here
         assert task.output == Values(y.shape[1]) and len(task.build(None)["train"]) == 21
 
 
+def test_no_next_step_is_predicted_where_all_sequences_have_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A phase of such self-pretraining took its steps, and learnt nothing."""
+    Path("a").mkdir()
+    np.save("a/x.npy", np.random.default_rng(0).normal(size=(60, 1)))
+    np.save("a/y.npy", np.arange(60) % 2)
+    words = ["compare", "s4", "--own", "a", "--label", "y", "--baselines", "conv", "--effort", "smoke", "--dry-run"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--protocols", "scratch", "spt_causal"])
+    assert ended.value.code == 2
+    assert "No step of own_a has a next one, which spt_causal_matched predicts" in capsys.readouterr().err
+
+
 def test_lists_within_a_list_are_no_symbols(here: Path) -> None:
     """Each inner list was a symbol of its own, which no other row had."""
     rows = [{"x": [[n, 1], [2, n]], "y": n % 2} for n in range(20)]
