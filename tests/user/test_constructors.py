@@ -87,6 +87,7 @@ def _built(folder: Path, call: str) -> nn.Module:
     return load_user_mixer(f"{folder}/mine.py:{call}").build(8, causal=False, layer=0, generator=torch.Generator())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "call, told",
     [
