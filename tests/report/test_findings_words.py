@@ -267,6 +267,40 @@ def test_answers_that_were_open_before_the_rules_changed_are_marked(monkeypatch:
     assert f"{len(marked)} are marked *rule*" in " ".join(PAGE.split())
 
 
+def test_answers_that_hang_on_how_often_degrees_of_freedom_count_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/verdicts.md says would be open if the deviation of all arms counted once in a question."""
+
+    def once(asked: Contrast, level: float) -> float:
+        trained = [(1.0, Seeds(asked.by_seed))] if asked.paired else [each for each in asked.terms if each[1].trained]
+        floor, known = asked.scatter.deviation**2, asked.scatter.degrees
+        parts = [(w**2 * max(arm.variance, floor) / len(arm.values), arm) for w, arm in trained]
+        total = sum(part for part, _ in parts)
+        own = sum(part**2 / (len(arm.values) - 1) for part, arm in parts if arm.variance > floor)
+        common = [(part, max(len(arm.values) - 1, known)) for part, arm in parts if part and arm.variance <= floor]
+        if common:
+            own += sum(part for part, _ in common) ** 2 / max(degrees for _, degrees in common)
+        return t_quantile(level, max(1.0, math.floor(20 * total**2 / own) / 20)) * math.sqrt(total) if total else 0.0
+
+    subjects = script("findings_subjects", monkeypatch)
+    found = [subjects.answer(subject) for subject in subjects.SUBJECTS[:9]]  # others count seeds
+
+    def answers() -> set[tuple[str, str, int]]:
+        asked = {each: importlib.import_module(f"levelfield.studies.{each.study.name}") for each in found}
+        made = {each.study.name: module.findings(each.results.compared) for each, module in asked.items()}
+        return {(name, finding.subject, finding.decided) for name, findings in made.items() for finding in findings}
+
+    now = answers()
+    monkeypatch.setattr(Contrast, "over_seeds", once)
+    changed = {(study, subject) for study, subject, _ in now - answers()}
+    assert changed == {
+        ("amos2025_small", "the gap narrows at an equal allowance of steps (text)"),
+        ("amos2025_labels", "self-pretraining lifts the Transformer with 10 % of the labels (image8)"),
+    }
+    assert "On the page of findings two answers hang on that" in " ".join(
+        (ROOT / "docs" / "verdicts.md").read_text().split()
+    )
+
+
 def test_the_answers_of_s4_on_reviews_lead_to_the_arm_that_trains_on() -> None:
     rows = [line for line in SECTIONS["1"].splitlines() if "section 2 has one that takes all steps" in line]
     asked = (
