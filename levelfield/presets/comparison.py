@@ -50,7 +50,6 @@ NAMED: tuple[MixerConfig, ...] = (*efforts.SMALL, *BASELINES)
 """What a name means in a comparison, where it does not mean the mixer's usual settings."""
 PROTOCOLS = ("scratch", "spt_masked")
 LONGEST = 60  # letters of a model's name
-HALVINGS = 24  # of a level, by which baselines are told apart that an arm is shown to be below
 WIDTHS = 8  # baselines have a multiple of it as their width, where one is near
 
 
@@ -321,15 +320,11 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
         answer
     ]
     leads = {k: difference(own, other, scatter=table.scatter(key.task)) for k, other in others.items()}
-    if answer == -1 and leads[best].decide(ALPHA / len(others)) == 0:
-        clear = max(leads, key=lambda k: _strictness(leads[k]))
+    above = [k for k, lead in leads.items() if lead.decide(ALPHA / len(others)) < 0]
+    if answer == -1 and above and best not in above:  # which is best by a lucky seed
+        clear = max(above, key=lambda k: others[k].mean)
         rival = f"{clear.model} at {others[clear]}, and is not shown to be below {rival}"
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
     short = "" if table.learnt(key) else f" It cannot be shown to beat the best simple rule, {rule}."
     part = beside_parts(table, key.task, {label: own, best.model: others[best]})
     return f"{where}, {label}, {own}, {word} {rival}.{apart}{short}{part}"
-
-
-def _strictness(lead: Question) -> int:
-    """Returns how often the level can be halved at which an arm is still shown to be below a baseline."""
-    return sum(lead.decide(ALPHA / 2**times) < 0 for times in range(HALVINGS))
