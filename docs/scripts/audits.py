@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import audits_figure
+import contents
 
 from levelfield.report.audit import words
 from levelfield.report.audit.figures import draw
@@ -41,6 +42,9 @@ audit has missed most of what they hold, or what windows learn with longer train
 away. At effort `minutes` it trains for 500 optimizer steps, or more where sequences are short. Where one step or the
 first few steps are enough, the row names them. Where an audit is older than its rules, the score of the best rule
 stands in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
+"""
+FIRST = """
+## The window that suffices
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -101,9 +105,9 @@ def page(audits: list[Reading], ruled: list[Reading]) -> str:
     rules have."""
     found = ranked(audits)
     picture = f"![{audits_figure.caption(found)}](figures/{FIGURE.name})\n" if found else ""
-    first = f"{HEAD}\n{picture}\n{_table(COLUMNS, map(_cells, found))}" if found else f"{HEAD}\n{NONE}"
+    first = f"{HEAD}{FIRST}\n{picture}\n{_table(COLUMNS, map(_cells, found))}" if found else f"{HEAD}\n{NONE}"
     rules = sorted(ruled, key=lambda each: (-_gained(each), each.task))
-    return first + (f"{SECOND}\n{_table(RULE_COLUMNS, map(_rule_cells, rules))}" if rules else "")
+    return contents.filled(first + (f"{SECOND}\n{_table(RULE_COLUMNS, map(_rule_cells, rules))}" if rules else ""))
 
 
 def _table(columns: Sequence[tuple[str, str]], lines: Iterable[Sequence[str]]) -> str:
