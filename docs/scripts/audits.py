@@ -36,15 +36,19 @@ Compare tasks by how many adjacent steps a model must see. Each row is an [audit
 window with 95 % of what was learnt, where a window is the steps that a trained convolution sees, or the n of counted
 n-grams. *Learnt* is how far the best model or rule has come from guessing to no error; the shares in the other columns
 are of that. Where a range is [certified](reach.md), a window one step wider suffices by proof, whatever trained windows
-have learnt. The rank of the last tasks means nothing. Of these tasks, less than half was learnt, or windows did not
-learn it, or no model that sees everything learnt as much as windows did, though more was left to learn. So short an
-audit has missed most of what they hold, or what windows learn with longer training, or cannot tell what lies further
-away. At effort `minutes` it trains for 500 optimizer steps, or more where sequences are short. Where one step or the
-first few steps are enough, the row names them. Where an audit is older than its rules, the score of the best rule
-stands in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
+have learnt. At effort `minutes` an audit trains for 500 optimizer steps, or more where sequences are short. Where one
+step or the first few steps are enough, the row names them. Where an audit is older than its rules, the score of the
+best rule stands in place of its share. Written by `python docs/scripts/audits.py` from the rows in `results/audits/`.
 """
 FIRST = """
 ## The window that suffices
+"""
+REST = """
+## Where nothing is claimed
+
+Of these tasks, less than half was learnt, or windows did not learn it, or no model that sees everything learnt as much
+as windows did, though more was left to learn. So short an audit has missed most of what they hold, or what windows
+learn with longer training, or cannot tell what lies further away.
 """
 NONE = "No audit is committed yet; [audit.md](audit.md) says how one is added.\n"
 COLUMNS = (
@@ -104,8 +108,11 @@ def page(audits: list[Reading], ruled: list[Reading]) -> str:
     """Returns the whole page: what takes the longest windows first, then those of which nothing is claimed; then what
     rules have."""
     found = ranked(audits)
-    picture = f"![{audits_figure.caption(found)}](figures/{FIGURE.name})\n" if found else ""
-    first = f"{HEAD}{FIRST}\n{picture}\n{_table(COLUMNS, map(_cells, found))}" if found else f"{HEAD}\n{NONE}"
+    picture = f"![{audits_figure.caption(found)}](figures/{FIGURE.name})\n\n" if found else ""
+    claimed = [each for each in found if words.claims(each)]
+    parts = (FIRST, picture, claimed), (REST, "", found[len(claimed) :])
+    tables = (f"{said}\n{shown}{_table(COLUMNS, map(_cells, those))}" for said, shown, those in parts if those)
+    first = HEAD + ("".join(tables) or f"\n{NONE}")
     rules = sorted(ruled, key=lambda each: (-_gained(each), each.task))
     return contents.filled(first + (f"{SECOND}\n{_table(RULE_COLUMNS, map(_rule_cells, rules))}" if rules else ""))
 
