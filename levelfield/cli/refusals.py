@@ -48,8 +48,8 @@ def unknown_option(words: Sequence[str], shown: str, command: str) -> str:
     options = [word.partition("=")[0] for word in before if re.match("--[a-z]", word)]
     known = {"--help", *re.findall(r"(?<![\w-])--[a-z][\w-]*", shown)}
     unknown = next((option for option in options if option.replace("_", "-") not in known), "")
-    near = get_close_matches(unknown, sorted(known), 1)
-    fix = f"did you mean '{near[0]}'?" if near else f"`{command} --help` lists its options."
+    near = get_close_matches(unknown.strip("-"), sorted(option.strip("-") for option in known), 1)
+    fix = f"did you mean '--{near[0]}'?" if near else f"`{command} --help` lists its options."
     return f"{command} has no option {unknown}: {fix}" if unknown else ""
 
 

@@ -57,6 +57,10 @@ def test_brackets_in_the_answer_of_a_query_are_shown_as_they_are(
     [
         (["plan", "demo", "--efort", "smoke"], "levelfield plan has no option --efort: did you mean '--effort'?"),
         (["plan", "--efort", "smoke", "demo"], "levelfield plan has no option --efort: did you mean '--effort'?"),
+        (
+            ["report", "demo", "--data", "x"],
+            "levelfield report has no option --data: `levelfield report --help` lists its options.",
+        ),
         (["plan", "--efort=smoke"], "levelfield plan has no option --efort: did you mean '--effort'?"),
         (["plan", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
         (["run", "demo", "--effort", "smok"], "--effort cannot be 'smok': did you mean 'smoke'?"),
