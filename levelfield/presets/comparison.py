@@ -319,11 +319,12 @@ def _sentence(label: str, key: Key, answer: int | None, table: Table, *, diverge
     word = {1: "is above", -1: "is below", 0: "is not ranked above" if diverged else "cannot be told apart from"}[
         answer
     ]
-    leads = {k: difference(own, other, scatter=table.scatter(key.task)) for k, other in others.items()}
-    above = [k for k, lead in leads.items() if lead.decide(ALPHA / len(others)) < 0]
-    if answer == -1 and above and best not in above:  # which is best by a lucky seed
-        clear = max(above, key=lambda k: others[k].mean)
-        rival = f"{clear.model} at {others[clear]}, and is not shown to be below {rival}"
+    if answer == -1:
+        leads = {k: difference(own, other, scatter=table.scatter(key.task)) for k, other in others.items()}
+        above = [k for k, lead in leads.items() if lead.decide(ALPHA / len(others)) < 0]
+        if above and best not in above:  # which is best by a lucky seed
+            clear = max(above, key=lambda k: others[k].mean)
+            rival = f"{clear.model} at {others[clear]}, and is not shown to be below {rival}"
     apart = " All of its seeds diverged: an arm that comes apart is never above another." if diverged else ""
     short = "" if table.learnt(key) else f" It cannot be shown to beat the best simple rule, {rule}."
     part = beside_parts(table, key.task, {label: own, best.model: others[best]})

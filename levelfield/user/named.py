@@ -30,6 +30,7 @@ from levelfield.spec import own_code
 from levelfield.spec.errors import UserError, format_error
 from levelfield.spec.identity import release
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
+from levelfield.user import torch_settings
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
 _LOADED: dict[str, tuple[tuple[Path, str], ModuleType]] = {}  # name of a user's -> its file and hash when last imported
@@ -131,8 +132,8 @@ def below(place: str, found: Source) -> dict[str, bytes]:
 @alone()
 def load(place: str, found: Source) -> ModuleType:
     """Executes the file or imports the module. What it prints meanwhile goes to standard error, and the current folder
-    is the same afterwards: paths were given from there. Raises whatever its code raises."""
-    with redirect_stdout(sys.stderr), chdir("."):
+    and torch's settings are the same afterwards: paths were given from there. Raises whatever its code raises."""
+    with redirect_stdout(sys.stderr), chdir("."), torch_settings.kept():
         if not is_file(place):
             if found.content:  # a user's own, and not installed
                 path = _origin(place)[0].resolve()

@@ -9,29 +9,30 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import torch
-
-_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (  # how each is read and written
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_default_device, torch.set_default_device),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-)
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Has the settings be afterwards what they were before."""
-    before = [read() for read, _ in _SETTINGS]
+    """Has the settings be afterwards what they were before, in a process that has torch."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    settings = (
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.get_default_device, torch.set_default_device),
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        (torch.is_grad_enabled, torch.set_grad_enabled),
+        (torch.get_num_threads, torch.set_num_threads),
+        (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    )
+    before = [read() for read, _ in settings]
     try:
         yield
     finally:
-        for (read, write), value in zip(_SETTINGS, before, strict=True):
+        for (read, write), value in zip(settings, before, strict=True):
             if read() != value:
                 write(value)

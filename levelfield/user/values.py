@@ -12,7 +12,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -78,17 +78,8 @@ def _check_settings(make: Callable[..., Any], name: str, settings: Collection[st
 def module(place: str) -> ModuleType:
     """Loads a file or module. Raises UserError where there is none, and for whatever goes wrong in it."""
     found = named.source(place)
-    with user_errors(place, named.code_file(place)), _settings_kept():
+    with user_errors(place, named.code_file(place)):
         return named.load(place, found)
-
-
-def _settings_kept() -> AbstractContextManager[None]:
-    """Keeps torch's settings as they are meanwhile, in a process that has torch."""
-    if "torch" not in sys.modules:
-        return nullcontext()
-    from levelfield.user import torch_settings
-
-    return torch_settings.kept()
 
 
 def offered(found: ModuleType, kind: type) -> list[str]:
