@@ -15,6 +15,7 @@ it refers to; of an installed module, its name and version.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 import re
 import warnings
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import partial
+from numbers import Integral
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
@@ -113,8 +115,7 @@ class UserMixer(MixerConfig):
         return getattr(self._maker(), "equivariant", True) is not False
 
     def _declared(self, name: str) -> int | None:
-        found = dict(self.settings).get(name, getattr(self._maker(), name, None))
-        return found if isinstance(found, int) and found > 0 else None
+        return _steps(dict(self.settings).get(name, getattr(self._maker(), name, None)), f"{name} of {self.name}")
 
     def state_size(self, width: int, length: int) -> None:
         """Unknown: nobody declared it."""
@@ -221,7 +222,21 @@ def _mixer(make: Maker, name: str, path: str, sha: str, settings: Mapping[str, A
     except (TypeError, ValueError) as error:
         raise UserError(f"The settings of {name} must be numbers, text, None or tuples of them.") from error
     takes_mask = isinstance(make, type) and mask_argument(make.forward, name) is not None
-    return UserMixer(path, name, sha, takes_mask, tuple(sorted(kept.items())))
+    mixer = UserMixer(path, name, sha, takes_mask, tuple(sorted(kept.items())))
+    for bound in ("max_length", "receptive_field"):
+        mixer._declared(bound)  # another early complaint
+    return mixer
+
+
+def _steps(declared: object, what: str) -> int | None:
+    """Returns a declared number of steps, None where a class has none, or a property that only its objects know."""
+    if declared is None or inspect.isroutine(declared) or inspect.isdatadescriptor(declared):
+        return None
+    if isinstance(declared, bool) or not isinstance(declared, Integral) or declared < 1:
+        raise UserError(
+            f"{what} is {_shown(declared)}: it must be a whole number of steps from 1 on, or None where there is none."
+        )
+    return int(declared)
 
 
 def _hint(make: Maker, settings: Mapping[str, Any], error: BaseException) -> str:
