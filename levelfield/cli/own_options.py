@@ -39,7 +39,8 @@ class OwnColumns:
         val_share: share of the rows for validation, where no split is given
         longest: steps beyond which a sequence is cut
         split_seed: seed of the hash that makes the splits
-        skip_broken: leave out rows that cannot be read, or whose channels have numbers that are not finite
+        skip_broken: leave out rows that cannot be read, whose channels have numbers that are not finite, or whose lists
+            of symbols have an empty item
         missing: what stands for an empty cell, such as nan, in the columns of label, labels, target and group
     """
 

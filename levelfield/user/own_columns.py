@@ -78,9 +78,11 @@ class Cells:
 
 def missing(cell: Any) -> bool:
     """Tells whether a cell is empty: None, blanks, or a number that is none (NaN)."""
-    if isinstance(cell, float | np.floating):
-        return bool(cell != cell)
-    return cell is None or (isinstance(cell, str) and not cell.strip())
+    return _nothing(cell) or (isinstance(cell, str) and not cell.strip())
+
+
+def _nothing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float | np.floating) and bool(cell != cell))
 
 
 def _require_flat(cells: Sequence[Any], name: str) -> None:
@@ -141,9 +143,9 @@ def tokenizer_file(where: str | PathLike[str]) -> Path:
     return file
 
 
-def symbols(cells: Sequence[Any], longest: int) -> tuple[list[list[str] | None], list[int]]:
+def symbols(cells: Sequence[Any], longest: int, *, whole: bool = True) -> tuple[list[list[str] | None], list[int], int]:
     """Returns the first symbols of each cell, at most `longest`, which are words between blanks, or the items of a
-    list, None for none; and how many there are in all.
+    list, None for none; how many there are in all; and how many rows are broken, which are None too.
 
     Equal symbols are one object, as many long rows of them would fill the memory otherwise. Text is a list where every
     cell of the column is one: among words, as in ListOps, brackets are symbols too. Raises UserError for bytes and for
@@ -157,12 +159,20 @@ def symbols(cells: Sequence[Any], longest: int) -> tuple[list[list[str] | None],
     split = items if all(items(text) is not None for text in texts) else str.split
     rows: list[list[str] | None] = []
     steps: list[int] = []
+    broken = 0
     one: dict[str, str] = {}
-    for cell in cells:
+    for number, cell in enumerate(cells, 1):
         found = cell if isinstance(cell, LISTS) else [] if missing(cell) else split(str(cell)) or []
-        rows.append([one.setdefault(text, text) for text in map(str, found[:longest])] or None)
+        lacks = (split is items or isinstance(cell, LISTS)) and any(map(_nothing, found[:longest]))
+        if lacks and whole:
+            raise UserError(
+                f"Row {number} of --symbols has an item that is empty: write a symbol for it, or leave such rows out "
+                "with --skip-broken."
+            )
+        broken += lacks
+        rows.append(None if lacks else [one.setdefault(text, text) for text in map(str, found[:longest])] or None)
         steps.append(len(found))
-    return rows, steps
+    return rows, steps, broken
 
 
 def items(text: str) -> list[Any] | None:

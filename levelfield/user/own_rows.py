@@ -63,7 +63,7 @@ class _Sequences(NamedTuple):
     rows: list[Any]  # arrays, or of lists of words; None where a row has no input
     kind: str  # "bytes", "pieces", "symbols", "numbers" or "signal"
     symbols: int = 0  # of pieces, how many ids there are
-    broken: int = 0  # of rows that are None, those that had numbers that are none
+    broken: int = 0  # of rows that are None, those with numbers or symbols that are none
     steps: Sequence[int] = ()  # of each row, where it is cut already
 
 
@@ -198,8 +198,8 @@ def _sequences(task: Settings, cells: Cells) -> _Sequences:
                 f"{task.symbols}.npy of {task.path} holds measured numbers or channels, and no symbols: leave out "
                 "--symbols."
             )
-        rows, steps = own_columns.symbols(column, task.longest)
-        return _Sequences(rows, "symbols", steps=steps)
+        rows, steps, broken = own_columns.symbols(column, task.longest, whole=not task.skip_broken)
+        return _Sequences(rows, "symbols", steps=steps, broken=broken)
     if task.channels:
         columns = [cells.flat(name, "--channels") for name in task.channels]
         first = columns[0][0]

@@ -26,10 +26,11 @@ class Settings:
     split: a column with train, val or test in it. What neither it nor files give is carved from the training rows:
     `test_share` and `val_share` of the rows, by a hash of `seed` and the input, or of the `group` (such as a patient),
     whose rows then stay together; a row without a group is one of its own. longest: steps beyond which a sequence is
-    cut. skip_broken: leave out rows that cannot be read or have numbers in `channels` that are not finite, where the
-    default is to name the first one. tokenizer: a tokenizer.json, or a folder with one, whose pieces of the `text` are
-    read instead of its bytes; like the data it is known by its content. missing: texts that stand for none in the
-    columns of `label`, `labels`, `target` and `group`, as an empty cell does, such as "nan".
+    cut. skip_broken: leave out rows that cannot be read, or have numbers in `channels` that are not finite or lists of
+    `symbols` with an empty item, where the default is to name the first one. tokenizer: a tokenizer.json, or a folder
+    with one, whose pieces of the `text` are read instead of its bytes; like the data it is known by its content.
+    missing: texts that stand for none in the columns of `label`, `labels`, `target` and `group`, as an empty cell does,
+    such as "nan".
 
     Raises UserError for settings that cannot be; whatever is wrong with the files is said when they are first read.
     """

@@ -279,3 +279,21 @@ def test_a_group_that_is_called_as_missing_values_are_is_one_and_is_named(here: 
     assert not [note for note in given.notes if "group" in note]
     numbers = [number for of in (given.groups or {}).values() for number in of.tolist()]
     assert len(set(numbers)) == 20 + 30, "a group for each name, and one for each row without"
+
+
+@pytest.mark.parametrize("nothing", ["null", "NaN"])
+def test_an_empty_item_in_a_list_of_symbols_is_no_symbol_by_its_name(here: Path, nothing: str) -> None:
+    """As 'None' or 'nan' it would be one of the symbols, and with it what a model may learn from."""
+    good = [[*"abcdef"[n % 5 :], " "] for n in range(40)]
+    for name, write in (("lists", str), ("texts", json.dumps)):
+        cells = [*(write(json.dumps(symbols)) for symbols in good), write(f'["a", {nothing}]')]
+        lines = [f'{{"x": {x}, "y": {n % 2}}}' for n, x in enumerate(cells)]
+        Path(f"{name}.jsonl").write_text("\n".join(lines))
+        Path("good.jsonl").write_text("\n".join(lines[:-1]))
+        with pytest.raises(UserError, match="Row 41 of --symbols has an item that is empty: write a symbol for it, or"):
+            OwnData(f"{name}.jsonl", symbols="x", label="y").input  # noqa: B018  # reads the file
+        task = OwnData(f"{name}.jsonl", symbols="x", label="y", skip_broken=True)
+        assert task.left_out == 1 and "1 broken row was left out." in task.notes
+        assert task.input == OwnData("good.jsonl", symbols="x", label="y").input
+    cut = OwnData("lists.jsonl", symbols="x", label="y", longest=1)
+    assert cut.left_out == 0 and cut.max_length == 1, "what is cut away is not looked at"
