@@ -20,8 +20,8 @@ from functools import partial
 import torch
 from torch import Generator, Tensor, nn
 
-from levelfield.contract import built, fields, rules, seeds, training
-from levelfield.spec import MixerConfig, UserError
+from levelfield.contract import built, fields, rules, seeds, settings, training
+from levelfield.spec import MixerConfig, UserError, torch_settings
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import SHORTER, fitting
 from levelfield.spec.reseeding import SetsSeed
@@ -40,17 +40,17 @@ def check(
 ) -> None:
     """Raises UserError, in one sentence, for the first rule that the layer of `config` breaks.
 
-    The rules: no seed of torch's that is set, weights that are there when it is built, outputs of the input's shape,
-    finite outputs and gradients, the same output for the same input in eval mode, no memory between calls, none of one
-    batch of training in the next, sequences of one step, independence of batch neighbours, no future in the causal
-    direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real ones, declared
-    lengths that are true, a receptive field that is the same at every step unless `equivariant` denies it, and weights
-    that alone, stored and loaded, make the same layer. At each of `lengths`, in steps, which the tasks to come have,
-    outputs must be finite and a pass of training must run; in the middle of the longest a causal layer must not see the
-    future, nor any layer what is padded, and no rule asks for more steps than that. Parameters that never get a
-    gradient raise a warning only; `cautions` tells what no rule forbids. A check takes well under a second on a CPU,
-    plus three passes at each length and ten at the longest, eight more for a declared field; `device` is for modules
-    that run nowhere else.
+    The rules: no seed and no setting of torch's that is changed, weights that are there when it is built, outputs of
+    the input's shape, finite outputs and gradients, the same output for the same input in eval mode, no memory between
+    calls, none of one batch of training in the next, sequences of one step, independence of batch neighbours, no future
+    in the causal direction, neither in eval mode nor in training, with `padding` no influence of padded steps on real
+    ones, declared lengths that are true, a receptive field that is the same at every step unless `equivariant` denies
+    it, and weights that alone, stored and loaded, make the same layer. At each of `lengths`, in steps, which the tasks
+    to come have, outputs must be finite and a pass of training must run; in the middle of the longest a causal layer
+    must not see the future, nor any layer what is padded, and no rule asks for more steps than that. Parameters that
+    never get a gradient raise a warning only; `cautions` tells what no rule forbids. A check takes well under a second
+    on a CPU, plus three passes at each length and ten at the longest, eight more for a declared field; `device` is for
+    modules that run nowhere else.
 
     The layer is checked as initialised, and again with noise added to its parameters: a last map that starts at zero
     would hide every fault until training moves it.
@@ -59,7 +59,8 @@ def check(
         bound = config.max_length
         asked = tuple(sorted({min(each, bound or each) for each in lengths}))
         length = min(length, bound or length, *asked[-1:])
-        with fitting(f"{config.label} at width {width:,}, called on up to {max((length, *asked)):,} steps,", SHORTER):
+        what = f"{config.label} at width {width:,}, called on up to {max((length, *asked)):,} steps,"
+        with fitting(what, SHORTER), torch_settings.kept():
             idle = Examination(config, width, causal, padding, device, length=length, lengths=asked).run()
     except UserError:
         raise
@@ -177,6 +178,7 @@ class Examination:
         built.holds_tensors_alone(layer, self.config.label)
         self.leaves_the_seed()
         with torch.random.fork_rng(rules.devices(self.device)):
+            settings.left_when_called(self.subject(layer, generator))
             built.made_when_built(self.subject(layer, generator))
             seeds.left_when_called(self.subject(layer, generator))
             idle = self._rules(layer, generator)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, nn
 
-from levelfield.contract import Examination, built, check, rules, seeds, training
+from levelfield.contract import Examination, built, check, rules, seeds, settings, training
 from levelfield.contract.bf16 import LosesDigits, agrees_in_bf16
-from levelfield.spec import MixerConfig, UserError
+from levelfield.spec import MixerConfig, UserError, torch_settings
 from levelfield.spec.errors import format_error
 from levelfield.spec.memory import TooLarge, fitting
 
@@ -56,6 +56,7 @@ RUNS = "a training step on a long sequence runs, in bfloat16 too"
 IN_BF16 = "a training step in bfloat16 agrees with one in float32"
 MADE = "calls make no weights, and change no shapes"
 SEED = "torch's seed is left alone"
+SETTINGS = "torch's settings are left alone"
 OWN = "other seeds give other first weights"
 INPUT = "its input stays as it is"
 FINITE = "outputs are finite and have the shape of the input"
@@ -66,6 +67,7 @@ PADDING = "padding is not seen"
 STORED = "stored weights make the same layer again"
 RULES: dict[str, Callable[[_Case], object]] = {
     "weights are tensors, and there when it is built": lambda c: built.holds_tensors_alone(c.layer, c.subject.name),
+    SETTINGS: lambda c: settings.left_when_called(c.subject),
     MADE: lambda c: built.made_when_built(c.subject),
     SEED: lambda c: _leaves_the_seed(c),
     INPUT: lambda c: rules.leaves_its_input(c.subject),
@@ -110,8 +112,8 @@ FOLLOWING = {
     AS_ONE: {RUNS, IN_BF16},
     RUNS: {IN_BF16},
 }
-"""The rules that are not reached where one is broken. All are where calls make weights, or outputs are not finite; else
-it is AS_ONE."""
+"""The rules that are not reached where one is broken. All are where calls make weights or change settings, or outputs
+are not finite; else it is AS_ONE."""
 
 NOTES = {USED, OWN, TRAINED, IN_TRAINING, STEADY, IN_BF16}
 """Rules that good mixers may break, and whoever trains one should know."""
@@ -127,10 +129,10 @@ def examine(
     """Yields what each rule finds, each on a fresh layer, as initialised and with noise added to its parameters; in
     bfloat16 with noise alone, and over more steps.
 
-    Where nothing is at fault so far, `contract.check` follows, which applies them to one layer, and at `lengths`:
-    what a comparison refuses is a fault here. A fault that several rules run into is told once; the later ones say that
-    they were not reached, and so do all that follow outputs which are not finite, and those that compare outputs where
-    one input has several. Raises TooLarge where the layer does not fit into memory at this width.
+    Where nothing is at fault so far, `contract.check` follows, which applies them to one layer, and at `lengths`: what
+    a comparison refuses is a fault here. A fault that several rules run into is told once; the later ones say that they
+    were not reached, and so do all that follow changed settings or outputs which are not finite, and those that compare
+    outputs where one input has several. Raises TooLarge where the layer does not fit into memory at this width.
     """
     told: set[str] = set()
     hidden: set[str] = set()
@@ -146,7 +148,7 @@ def examine(
         yield Finding(name, NOT_REACHED if fault in told else fault)
         told |= {fault} - {""}
         if fault and name not in NOTES and name not in hidden:
-            hidden |= FOLLOWING.get(name, {*tests} if name in (MADE, FINITE) else {AS_ONE})
+            hidden |= FOLLOWING.get(name, {*tests} if name in (MADE, SETTINGS, FINITE) else {AS_ONE})
 
 
 class _InHalf:
@@ -175,6 +177,7 @@ def _fault(test: Callable[[], None], examination: Examination, tracked: bool) ->
             fitting(f"{label} at width {examination.width:,}"),
             warnings.catch_warnings(),
             torch.random.fork_rng(devices=[]),
+            torch_settings.kept(),
             torch.set_grad_enabled(tracked),
         ):
             warnings.simplefilter("ignore")

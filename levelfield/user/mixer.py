@@ -31,13 +31,13 @@ import numpy as np
 import torch
 from torch import Generator, nn
 
-from levelfield.spec import MixerConfig, UserError, closest, digest
+from levelfield.spec import MixerConfig, UserError, closest, digest, torch_settings
 from levelfield.spec.class_identity import identity
 from levelfield.spec.errors import format_error, shortened
 from levelfield.spec.memory import fitting
 from levelfield.spec.reseeding import SetsSeed
 from levelfield.spec.user_source import frozen, parsed
-from levelfield.user import named, torch_settings
+from levelfield.user import named
 from levelfield.user.layer import UserLayer, constructor_arguments, mask_argument, no_number, undeclared
 
 Maker = Callable[..., Any]  # a class, or a function that returns a module

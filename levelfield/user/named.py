@@ -26,11 +26,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from levelfield.spec import own_code
+from levelfield.spec import own_code, torch_settings
 from levelfield.spec.errors import UserError, format_error
 from levelfield.spec.identity import release
 from levelfield.spec.user_source import beside, is_installed, is_installed_file
-from levelfield.user import torch_settings
 
 FORM = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<call>.*)", re.DOTALL)
 _LOADED: dict[str, tuple[tuple[Path, str], ModuleType]] = {}  # name of a user's -> its file and hash when last imported
