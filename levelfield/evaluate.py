@@ -44,8 +44,10 @@ class SplitScores:
 
     @property
     def mean(self) -> float:
-        """The weighted mean; NaN where nothing was scored."""
-        return float(np.average(self.values, weights=self.weights)) if self.weights.any() else math.nan
+        """The weighted mean; NaN where nothing was scored, or no output was sound: such a model has no score, where one
+        that is never right has a score of 0. Of some outputs that are not sound, each counts as wrong."""
+        scored = self.weights.any() and self.sound.any()
+        return float(np.average(self.values, weights=self.weights)) if scored else math.nan
 
     @property
     def stderr(self) -> float:

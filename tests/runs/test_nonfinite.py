@@ -25,6 +25,7 @@ from levelfield.files import read_json, read_rows, to_line, write_json
 from levelfield.model import Network
 from levelfield.objectives import Causal, Classify, ClassifySteps, Masked, Regress, heads
 from levelfield.probes.slices import Slices
+from levelfield.report.verdicts import Key, Table
 from levelfield.run import execute
 from levelfield.runs import rows as scored
 from levelfield.runs import store
@@ -161,7 +162,10 @@ def test_outputs_that_are_no_numbers_are_right_nowhere():
         net.heads["label"].bias[0] = NAN  # pyright: ignore
     split = SplitOnDevice(TASK.build(None)["val"], CPU)
     scores = evaluate(net, split, Classify(), TASK.input, batch=16, seed=0)
-    assert (split.y == 0).any() and scores.mean == 0.0 and scores.fault == "diverged"
+    assert (split.y == 0).any() and not scores.values.any() and scores.fault == "diverged"
+    assert math.isnan(scores.mean) and math.isnan(scores.stderr), "a model without outputs has no score, not that of 0"
+    some = dataclasses.replace(scores, sound=np.arange(64) > 0)
+    assert some.mean == 0.0 and some.fault == "diverged"
     half = scores.part(np.arange(64) < 32)
     assert len(half.values) == 32 and half.fault == "diverged"
 
@@ -297,7 +301,11 @@ class _Broken(nn.Module):
 
 def test_a_run_with_broken_outputs_is_not_ranked(tmp_path: Path):
     rows = finished(TASK, recipe(4), tmp_path, Broken())
-    assert {row.get("status") for row in rows} == {"diverged"} and {row.get("value") for row in rows} == {0.0}
+    assert {row.get("status") for row in rows} == {"diverged"} and not any("value" in row for row in rows)
+    guess = Row(task=TASK.name, protocol="none", model="chance", metric="accuracy", split="test", value=0.25)
+    sound = [row | Row(run="sound", seed=1, status="ok", value=0.9) for row in rows if row.get("split") == "test"]
+    arm = Table.of([guess, *sound, *rows]).cells[Key(TASK.name, "broken", "scratch")]
+    assert (arm.values, arm.diverged) == ((25.0, 90.0), 1), "it counts as guessing, which is more than 0 %"
     (probe,) = next(tmp_path.glob("first_symbol*")).glob("probe-slices-*.jsonl")
     of_rules = [row.get("protocol") == "none" for row in read_rows(probe)]
     expected = ["ok" if rule else "diverged" for rule in of_rules]  # rules that need no model are sound as ever
