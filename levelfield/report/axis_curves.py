@@ -28,6 +28,7 @@ from levelfield.report.plots import Figure, merged_rules
 from levelfield.report.tables import baseline_name
 from levelfield.runs.results import Results
 from levelfield.spec import Row
+from levelfield.spec.study import fuller
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,7 +159,8 @@ def lines_along(
         rest = (f"{key} {text}" for key, text in pairs(at).items() if key != axis)
         protocol = _family(row.get("protocol", ""), x) if of_phases and not of_models else row.get("protocol", "")
         name = (", ".join([model, *rest]), protocol)
-        found.setdefault(name, {}).setdefault(x, {})[run] = row
+        here = found.setdefault(name, {}).setdefault(x, {})
+        here[run] = fuller(here.get(run), row)
         if not is_baseline(row):
             sample.setdefault(name, (arms[run], run))
     beside = {

@@ -171,7 +171,8 @@ def _create(database: Any, name: str, columns: Mapping[str, str], records: Itera
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(records)
-        take = f"INSERT INTO {name} SELECT * FROM read_csv(?, columns = ?, nullstr = '')"
+        written = """header = true, delim = ',', quote = '"', escape = '"', new_line = '\\r\\n'"""  # not to be guessed
+        take = f"INSERT INTO {name} SELECT * FROM read_csv(?, columns = ?, nullstr = '', {written})"
         database.execute(take, [str(path), dict(columns)])
 
 

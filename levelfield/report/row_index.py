@@ -21,7 +21,7 @@ from levelfield.report.cells import Cell, Cells, is_baseline, is_score, row_valu
 from levelfield.report.links import slug
 from levelfield.runs.results import Results
 from levelfield.spec import Row
-from levelfield.spec.study import percent
+from levelfield.spec.study import fuller, percent
 
 
 class Place(NamedTuple):
@@ -101,14 +101,12 @@ class RowIndex:
 
     @cached_property
     def _scores(self) -> Mapping[str, list[float]]:
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, dict[str, Row]] = {}
         for row in self.rows:
-            value = percent(row)
-            if row.get("anchor") and row.get("split", "test") == "test" and math.isfinite(value):
-                found.setdefault(str(row.get("anchor")), {}).setdefault(
-                    row.get("run", "") or row.get("model", ""), value
-                )
-        return {anchor: list(by_run.values()) for anchor, by_run in found.items()}
+            if row.get("anchor") and row.get("split", "test") == "test" and math.isfinite(percent(row)):
+                by_run, run = found.setdefault(str(row.get("anchor")), {}), row.get("run", "") or row.get("model", "")
+                by_run[run] = fuller(by_run.get(run), row)
+        return {anchor: list(map(percent, by_run.values())) for anchor, by_run in found.items()}
 
     @cached_property
     def _titles(self) -> Mapping[str, str]:
@@ -130,14 +128,15 @@ class Names:
     """Gives every list, and every row that has one, a name of its own, whatever the names that it is made of."""
 
     def __init__(self) -> None:
-        self._used: set[str] = set()
+        self._used: dict[str, int] = {}  # name -> the number of the latest one that is made of it
 
     def new(self, *parts: str) -> str:
-        """Returns an anchor that no other has."""
-        name = slug(*parts)
+        """Returns an anchor that no other has: of equal names, the second ends in -2."""
+        name = wanted = slug(*parts)
         while name in self._used:
-            name += "-2"
-        self._used.add(name)
+            self._used[wanted] += 1
+            name = f"{wanted}-{self._used[wanted]}"
+        self._used[name] = 1
         return name
 
 
@@ -183,7 +182,8 @@ class _Placing:
         if place not in own.elsewhere:
             parts = [part for part, usual in zip(place, (own.metric, "test", ""), strict=True) if part != usual]
             own.elsewhere[place] = Placed(self._names.new(own.anchor, *parts))
-        own.elsewhere[place].rows[run] = row
+        rows = own.elsewhere[place].rows
+        rows[run] = fuller(rows.get(run), row)
         return own.elsewhere[place].anchor
 
     def _rule(self, row: Row, metric: str) -> str:

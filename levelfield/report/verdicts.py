@@ -37,7 +37,7 @@ from levelfield.report.scatter import Scatter
 from levelfield.report.stats import independent
 from levelfield.runs.hits import hits_of
 from levelfield.spec import Row
-from levelfield.spec.study import AT_CAP, GUESSES, PARTS, SHARES, percent
+from levelfield.spec.study import AT_CAP, GUESSES, PARTS, SHARES, fuller, percent
 
 EXPLAINED = ("r2",)
 CLOSE = 5.0
@@ -77,7 +77,7 @@ def scores(rows: Sequence[Row], axis: str = "", metrics: Sequence[str] = SHARES)
         if _test(row, metrics) and at == axis and measured:
             key = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""), place)
             by_run, run = found.setdefault(key, {}), row.get("run", "")
-            by_run[run] = max(by_run.get(run, row), row, key=lambda each: each.get("n", 0))
+            by_run[run] = fuller(by_run.get(run), row)
     return {key: _seeds([*mine.values()], metrics) for key, mine in found.items()}
 
 
@@ -157,7 +157,8 @@ class Table:
         return cls({**shares.cells, **explained.cells}, {**shares.rules, **explained.rules})
 
     def _guessing_too(self, arm: Key, seeds: Sequence[int], *, everywhere: bool) -> Table:
-        """Returns the table with seeds of an arm that guess, in its cell, or in all of its places."""
+        """Returns the table with seeds of an arm that guess, in its cell, or in all of its places. Such a cell leads to
+        no list, as what it holds is no sum of the scores there."""
         places = [key for key in self.cells if key[:3] == arm[:3]] if everywhere else [arm]
         cells = dict(self.cells)
         for key in places:
@@ -167,7 +168,7 @@ class Table:
             new = [seed for seed in seeds if seed not in cell.numbers]
             scored = {**dict(zip(cell.numbers, cell.values)), **dict.fromkeys(new, self.floor(arm.task))}
             values, numbers = tuple(scored[seed] for seed in sorted(scored)), tuple(sorted(scored))
-            cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new), right=None)
+            cells[key] = replace(cell, values=values, numbers=numbers, diverged=len(new), right=None, anchor="")
         return replace(self, cells=cells)
 
     @cached_property

@@ -76,6 +76,11 @@ def percent(row: Row, key: Literal["value", "stderr"] = "value") -> float:
     return 100 / _WHOLE.get(row.get("unit", "fraction"), 1.0) * row.get(key, math.nan)
 
 
+def fuller(held: Row | None, row: Row) -> Row:
+    """Returns of two rows of one run at one place, as two probes may write, that of more examples, else the first."""
+    return row if held is None or row.get("n", 0) > held.get("n", 0) else held
+
+
 def guessed(share: float, floor: float, examples: float) -> bool:
     """Returns whether a share, from 0 to 1, is no better than guessing: within two binomial standard errors of a floor.
 

@@ -36,6 +36,15 @@ def help_text() -> str:
     return re.sub(r"[│╭╮╰╯─\s]+", " ", shown.getvalue())
 
 
+@pytest.mark.parametrize("late", ["length=512,depth=4", 'my "x"', "two\nlines", "two\r\nlines", "chat, 'x', \"y\""])
+def test_texts_are_what_they_are_however_late_the_first_comma_comes(late: str) -> None:
+    """A reader that guesses how a table is written looks at its first 20,000 rows or so."""
+    plain = Row(source="levelfield", task="listops", model="m", metric="accuracy", value=0.5, split="test", at="a=1")
+    measured = Measured([*[plain] * 30_000, plain | Row(at=late)])
+    found = query("SELECT place, count(*) AS n FROM rows GROUP BY place ORDER BY n", measured)[1]
+    assert found == [(late, 1), ("a=1", 30_000)]
+
+
 def documented() -> list[str]:
     """Every query of a page, of the help, and of the module that answers them."""
     texts = [*(page.read_text() for page in PAGES), help_text()]
