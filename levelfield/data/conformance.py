@@ -7,6 +7,7 @@ A wrong label or an empty sequence would otherwise end a run far from where it w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from levelfield.spec import SPLITS, Examples, Label, LabelSet, Signal, StepLabels, Task, Tokens, UserError, Values
 
 INTEGERS, NUMBERS = "biu", "biuf"  # kinds of dtype
+PARTING = re.compile("[,;<=]")  # what parts the keys and values of a place in rows, as in length=64,remedy=none
 UNKNOWN = ("uint32", "uint64", "float128", "longdouble")  # unknown to torch, or to its operators
 
 
@@ -78,6 +80,9 @@ def _faults(task: Task, examples: Examples) -> Iterator[str]:
     for name, column in examples.slices.items():
         if np.shape(column) != (len(examples),) or np.asarray(column).dtype.hasobject:
             yield f"the slice '{name}' must have one number or text for each of the {len(examples)} examples."
+        texts = [name, *map(str, np.unique(column))]
+        if marked := next((text for text in texts if PARTING.search(text)), None):
+            yield f"the slice '{name}' has '{marked}', but , ; < and = part places in rows: write another character."
 
 
 def _shape(task: Task, examples: Examples) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _content(values: np.ndarray) -> bytes:
         small = values.astype(np.uint8)
     if np.array_equal(small, values):
         return b"small" + small.tobytes()
-    return b"wide" + values.astype(np.float64).tobytes()
+    return b"wide" + (values.astype(np.float64) + 0.0).tobytes()  # -0.0 is 0.0
 
 
 def repeats(keys: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -340,11 +341,13 @@ def group_names(cells: Sequence[Any]) -> tuple[list[str], bool]:
 
 
 def by_number(text: str) -> tuple[bool, float, str]:
-    """Returns what names of classes are sorted by: numbers come first, by their value."""
+    """Returns what names of classes are sorted by: numbers come first, by their value. NAN is a name: as a number it is
+    neither above nor below others."""
     try:
-        return False, float(text), text
+        number = float(text)
     except ValueError:
-        return True, 0.0, text
+        number = math.nan
+    return (True, 0.0, text) if math.isnan(number) else (False, number, text)
 
 
 def values(columns: Sequence[Sequence[Any]], names: Sequence[str]) -> np.ndarray:

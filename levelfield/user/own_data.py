@@ -129,8 +129,10 @@ class OwnData(Settings, Task):
     @property
     def unknown(self) -> int:
         """Test sequences with a symbol that no training sequence has."""
-        test = self._content.splits["test"]
-        return int((np.minimum.reduceat(test.x, test.offsets[:-1]) == 0).sum()) if self.apart else 0
+        if not self.apart:
+            return 0
+        train, test = self.apart["train"], self.apart["test"]
+        return int(np.logical_or.reduceat(~np.isin(test.x, train.x), test.offsets[:-1]).sum())
 
     @property
     def apart(self) -> Mapping[SplitName, Examples] | None:

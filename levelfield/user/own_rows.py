@@ -148,7 +148,9 @@ def spelt_in_several_ways(task: Settings, identity: str) -> Mapping[str, int]:
 def _numbered_groups(groups: Sequence[str], split: np.ndarray) -> dict[SplitName, np.ndarray]:
     """Returns the number of each row's group by split, (N,) each, of which a row without one has its own."""
     names = [group or f"\0{row}" for row, group in enumerate(groups)]
-    number = np.unique(names, return_inverse=True)[1]
+    # not by an array of texts, in which each takes as much memory as the longest
+    numbers = {name: place for place, name in enumerate(sorted(set(names)))}
+    number = np.array([numbers[name] for name in names])
     return {name: number[split == name] for name in SPLITS}
 
 

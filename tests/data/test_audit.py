@@ -14,11 +14,11 @@ from toy_audits import Known
 from toy_data import Parity
 
 from levelfield.data.audit import shallow, steps
-from levelfield.data.audit.facts import facts, leaked, outlier, shifted
-from levelfield.data.audit.features import Features, Vocabulary, ends, lengths, level_edges, ngrams, positions
+from levelfield.data.audit.facts import facts, leaked, outlier
+from levelfield.data.audit.features import Features, ends, lengths, ngrams, positions
 from levelfield.data.audit.shallow import PROBES, score
 from levelfield.data.audit.view import View
-from levelfield.spec import SPLITS, Examples, Label, Signal, SplitName, StepLabels
+from levelfield.spec import SPLITS, Examples, Signal, SplitName, StepLabels
 from levelfield.tasks.flipflop import READ, FlipFlop
 from levelfield.tasks.listops import ListOps
 from levelfield.tasks.parity import Parity as RunningParity
@@ -65,94 +65,6 @@ def test_symbols_that_training_has_not_do_not_speak_for_the_rarer_class() -> Non
     for rule, predict in shallow._rules(goal, train.features):
         right = float(goal.scores(predict(test.features, 200), test.y).mean())
         assert right > 0.75, rule  # of naive Bayes it was 0.1
-
-
-def test_a_signal_is_cut_into_levels_that_are_equally_full() -> None:
-    x = np.random.default_rng(0).exponential(size=(4_000, 1))
-    task = replace(Known(), rule="first")
-    object.__setattr__(task, "train", 1)  # any task: only its input is asked
-
-    class Wave(Known):
-        input = Signal(1, (0.0,), (1.0,))  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
-
-    split = Examples.of_equal_length(x[:, None], np.zeros(4_000))
-    codes = Vocabulary.of(Wave(), split).codes(split)
-    assert np.bincount(codes).tolist() == [250] * 16
-
-
-def test_a_value_that_fills_a_level_is_one_and_the_others_share_the_rest() -> None:
-    rng = np.random.default_rng(0)
-    events = np.where(rng.random(4_000) < 0.9, 0.0, rng.normal(size=4_000))
-    codes = np.searchsorted(level_edges(events, 16), events, side="right")
-    assert set(codes[events == 0]).isdisjoint(codes[events != 0])
-    counts = np.bincount(codes[events != 0])
-    assert 15 <= np.count_nonzero(counts) <= 16 and counts.max() < 1.2 * (events != 0).sum() / 15
-    few = rng.choice([0.0, 1.0, 5.0], 4_000, p=[0.95, 0.04, 0.01])
-    assert np.unique(np.searchsorted(level_edges(few, 2), few, side="right")[few > 0]).size == 1, (
-        "three values, two levels"
-    )
-    assert np.unique(np.searchsorted(level_edges(few, 3), few, side="right")).size == 3
-    smooth = rng.normal(size=4_000)
-    assert level_edges(smooth, 16) == pytest.approx(np.quantile(smooth, np.arange(1, 16) / 16))
-
-
-def test_symbols_that_are_channels_of_zeros_and_ones_are_read() -> None:
-    """Eight channels of which one is on: each is off in seven steps of eight, so that plain quantiles are all zero."""
-    symbols = np.random.default_rng(0).integers(8, size=(900, 12))
-    parts = {"train": slice(0, 600), "val": slice(600, 700), "test": slice(700, 900)}
-    splits = {name: Examples.of_equal_length(np.eye(8)[symbols[p]], symbols[p, 0]) for name, p in parts.items()}
-
-    class OneHot(Known):
-        input = Signal(8, (0.0,) * 8, (1.0,) * 8)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
-        output = Label(8)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
-
-    assert score(OneHot(), splits, PROBES["first 1"]).test.mean() == 1.0  # pyright: ignore[reportArgumentType]
-    assert score(OneHot(), splits, PROBES["length"]).test.mean() < 0.3  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("channel", [0, 7, 8, 11])
-def test_each_of_many_channels_is_read(channel: int) -> None:
-    x = np.random.default_rng(0).normal(size=(1_200, 6, 12))
-    y = (x[:, 0, channel] > 0).astype(np.int64)
-    parts = {"train": slice(0, 800), "val": slice(800, 900), "test": slice(900, 1_200)}
-    splits = {name: Examples.of_equal_length(x[p], y[p]) for name, p in parts.items()}
-
-    class Many(Known):
-        input = Signal(12, (0.0,) * 12, (1.0,) * 12)  # pyright: ignore[reportAssignmentType,reportIncompatibleMethodOverride]
-
-    assert score(Many(), splits, PROBES["first 1"]).test.mean() > 0.85  # pyright: ignore[reportArgumentType]
-    assert score(Many(), splits, PROBES["last 1"]).test.mean() < 0.6  # pyright: ignore[reportArgumentType]
-    assert score(Many(), splits, PROBES["length"]).test.mean() < 0.6  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("classes", [2, 10, 100])
-def test_classes_that_are_as_frequent_in_test_are_hardly_ever_said_to_have_moved(classes: int) -> None:
-    rng = np.random.default_rng(classes)
-    law = rng.dirichlet(np.ones(classes))
-    draws = [(rng.choice(classes, 800, p=law), rng.choice(classes, 100, p=law)) for _ in range(500)]
-    assert np.mean([shifted(*drawn) > 0 for drawn in draws]) < 0.02
-
-
-@pytest.mark.parametrize("people", [5, 25])
-def test_classes_of_few_people_are_hardly_ever_said_to_have_moved(people: int) -> None:
-    """The rows of a person are of one class: of five persons in test, more than half of all draws were said to."""
-    rng, said = np.random.default_rng(people), {"alone": 0, "grouped": 0}
-    who = rng.integers(4 * people, size=800), rng.integers(4 * people, 5 * people, 200)
-    for _ in range(200):
-        own = rng.integers(2, size=5 * people)
-        for name, groups in (("alone", None), ("grouped", who)):
-            said[name] += shifted(own[who[0]], own[who[1]], groups) > 0
-    assert said["grouped"] <= 12 and said["alone"] > 40
-    mixed = np.arange(800) % 2, np.arange(200) % 10 // 8
-    assert shifted(*mixed, who) == pytest.approx(0.3), (
-        "where persons have rows of both classes, it is told all the same"
-    )
-
-
-def test_classes_that_have_moved_are_told_by_how_much() -> None:
-    train, test = np.repeat([0, 1], [500, 500]), np.repeat([0, 1], [180, 20])
-    assert shifted(train, test) == pytest.approx(0.4)
-    assert shifted(train, np.repeat([2], 200)) == 1.0, "a class that training has not"
 
 
 KNOWING = {  # what decides the label -> rules that must know it, and rules that cannot

@@ -41,3 +41,5 @@ def test_equal_values_have_one_hash_whatever_type_holds_them() -> None:
     assert len({hashed(examples, 1).tobytes() for examples in of}) == 1
     other = Examples.of_equal_length(rows + 256, rows[:, 0])
     assert hashed(other, 1).tobytes() != hashed(of[0], 1).tobytes()
+    zeros = [Examples.of_equal_length(np.array([[[zero], [-1.5]]], np.float32), np.zeros(1)) for zero in (0.0, -0.0)]
+    assert hashed(zeros[0], 1).tobytes() == hashed(zeros[1], 1).tobytes(), "0.0 and -0.0 are equal"

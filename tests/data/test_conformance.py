@@ -96,6 +96,11 @@ FAULTS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "fewer labels": (lambda e: R(e, y=e.y[:-1]), {}, "y has 63 targets for 64 examples"),
     "texts": (lambda e: R(e, y=e.y.astype(str)), {}, "the output is labels: give whole numbers"),
     "slices": (lambda e: R(e, slices={"length": np.zeros(3)}), {}, "the slice 'length' must have one"),
+    "a comma": (
+        lambda e: R(e, slices={"city": np.array(["Paris, Texas"] * len(e))}),
+        {},
+        "the slice 'city' has 'Paris, Texas', but , ; < and = part places in rows",
+    ),
     "at steps": (lambda e: e, {"outcome": StepLabels(4)}, "pass stepwise=True"),
     "not at steps": (lambda e: R(e, stepwise=True, y=e.x.astype(int)), {}, "pass stepwise=False"),
     "nothing asked": (

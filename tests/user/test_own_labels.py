@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from levelfield.protocols import scratch
 from levelfield.run import execute
 from levelfield.runs import store
 from levelfield.spec import SPLITS, Block, Duration, LabelSet, Model, Recipe, Run, UserError, describe, digest
-from levelfield.user import own_data
+from levelfield.user import own_columns, own_data
 from levelfield.user.own_labels import label_sets
 
 NAMES = ("love", "sea", "war")
@@ -176,3 +177,10 @@ def test_a_run_learns_it_and_its_rows_say_f1(here: Path) -> None:
 def test_an_audit_has_all_its_arms(here: Path) -> None:
     names = {run.model.label for run in audit.runs(film(), "smoke")}
     assert {"window1", "window5", "within8", "across8", "unordered", "s4", "attention"} <= names
+
+
+def test_names_of_classes_have_one_order_whatever_order_they_are_met_in() -> None:
+    """As a number, NAN is neither above nor below others, and a set of texts has another order in every process."""
+    names = ["1", "2", "10", "NAN", "a", "-inf"]
+    orders = {tuple(sorted(order, key=own_columns.by_number)) for order in permutations(names)}
+    assert orders == {("-inf", "1", "2", "10", "NAN", "a")}

@@ -31,7 +31,8 @@ from levelfield.spec import (
     Values,
     no_progress,
 )
-from levelfield.spec.groups import design_effect
+from levelfield.spec.groups import ALPHA, design_effect
+from levelfield.spec.quantiles import t_quantile, z_quantile
 
 ONE_TARGET = 0.95  # share of groups that have one target in all examples, from which it is said
 CHANCE = 0.001  # that targets which have nothing to do with groups pass for such
@@ -118,9 +119,10 @@ def shifted(train: np.ndarray, test: np.ndarray, groups: tuple[np.ndarray, np.nd
     here, there = (np.bincount(np.searchsorted(classes, y), minlength=len(classes)) / len(y) for y in (train, test))
     both = (here * len(train) + there * len(test)) / (len(train) + len(test))
     spread = np.full(len(classes), 1 / len(train) + 1 / len(test))  # how the variance of one example is divided
-    for y, of in zip((train, test), groups or (), strict=groups is not None):
-        effects = [design_effect((y == name) - share, of) for name, share in zip(classes, both, strict=True)]
-        spread += (np.array(effects) - 1) / len(y)
+    for y, own, of in zip((train, test), (here, there), groups or (), strict=groups is not None):
+        effects = [design_effect((y == name) - share, of) for name, share in zip(classes, own, strict=True)]
+        t = t_quantile(ALPHA, max(1, len(np.unique(of)) - 1))  # as few groups tell little of how alike each is
+        spread += (np.array(effects) * (t / z_quantile(ALPHA)) ** 2 - 1) / len(y)
     noise = np.sqrt(2 / np.pi * both * (1 - both) * spread).sum() / 2  # the mean, by chance
     moved = float(np.abs(here - there).sum() / 2)
     return moved if moved > SHIFTED + 2 * noise else 0.0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from levelfield.jit.splitmix import STEP as SPREAD  # an odd number with bits set all over
-from levelfield.spec import Examples, Signal, Task
+from levelfield.spec import Examples, Signal, Task, derive_seed
 
 BITS = 17
 BUCKETS = 1 << BITS
@@ -54,7 +54,7 @@ class Vocabulary:
             return Vocabulary(None)
         levels = max(2, min(16, math.floor(LEVELS ** (1 / task.input.channels))))
         every = max(1, len(train.x) * max(1, task.input.channels // CHANNELS) // 200_000)
-        sample = np.asarray(train.x[::every], np.float64)
+        sample = np.asarray(train.x[_one_of(every, len(train.x))], np.float64)
         return Vocabulary(tuple(level_edges(channel, levels) for channel in sample.T))
 
     def codes(self, examples: Examples, first: int = 0) -> np.ndarray:
@@ -77,6 +77,13 @@ class Vocabulary:
         keys, place = np.unique(keys, return_inverse=True)
         times = np.bincount(place, np.concatenate([each.times for each in found])).astype(np.int64)
         return Features(keys >> BITS, keys & (BUCKETS - 1), times)
+
+
+def _one_of(every: int, count: int) -> np.ndarray:
+    """Returns a place drawn from each run of `every` of `count` places, (count / every,) int64. Equal distances could
+    share a factor with the steps of a sequence, and would always meet the same few of these."""
+    rng, first = np.random.default_rng(derive_seed(0, "levels")), np.arange(0, count, every)
+    return np.minimum(first + rng.integers(every, size=len(first)), count - 1)
 
 
 def level_edges(values: np.ndarray, levels: int) -> np.ndarray:
