@@ -94,13 +94,15 @@ def _seeds(rows: Sequence[Row], metrics: Sequence[str]) -> Seeds:
     return replace(made, examples=examples, right=Right.of([hits_of(row) for row in rows]))
 
 
-def _diverged(rows: Sequence[Row], metrics: Sequence[str]) -> dict[Key, list[int]]:
-    """Returns the seeds of each arm whose outputs on the test split were not finite, so that they have no score."""
+def _diverged(rows: Sequence[Row], axis: str, metrics: Sequence[str]) -> dict[Key, list[int]]:
+    """Returns the seeds of each arm whose outputs on the test split, or at "axis=...", were not finite, so that they
+    have no score there."""
     found: dict[Key, list[int]] = {}
     for row in rows:
+        at, _, place = row.get("at", "").partition("=")
         lost = row.get("status") == "diverged" and not math.isfinite(row.get("value", math.nan))
-        if lost and _test(row, metrics) and "run" in row and not row.get("at"):
-            arm = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""))
+        if lost and _test(row, metrics) and "run" in row and at in ("", axis):
+            arm = Key(row.get("task", ""), row.get("model", ""), row.get("protocol", ""), place)
             found.setdefault(arm, []).append(row.get("seed", 0))
     return found
 
@@ -139,8 +141,8 @@ class Table:
         as learnt lies between them.
         """
         found = cls(scores(rows, axis, metrics), _rules(rows, metrics))
-        for arm, seeds in _diverged(rows, metrics).items():
-            found = found._guessing_too(arm, seeds, everywhere=bool(axis))
+        for arm, seeds in _diverged(rows, axis, metrics).items():
+            found = found._guessing_too(arm, seeds, everywhere=bool(axis) and not arm.place)
         known = {key: replace(arm, steady=found._one_cluster(key, arm)) for key, arm in found.cells.items()}
         return replace(found, cells=known)
 

@@ -244,6 +244,19 @@ def test_a_seed_that_diverged_counts_as_one_that_guesses() -> None:
     assert str(arm) == "60.0 % (10.0 to 64.0 over 5 seeds, of which 2 diverged and count as guessing)"
 
 
+def test_a_seed_that_overflows_at_a_place_counts_as_guessing_there_alone() -> None:
+    """Left out, an arm that overflows far beyond its training length would seem to hold there."""
+    rule = Row(task="copy", protocol="none", model="chance", metric="accuracy", split="test", value=0.1)
+    rows = [rule, *measured({Key("copy", "s4", "scratch"): ("accuracy", 60.0)}, (0, 1, 2))]
+    gone = Row(status="diverged", value=math.nan)
+    at = [row | Row(at=f"length={length}") for row in rows[1:] if "run" in row for length in (64, 128)]
+    lost = [row | gone if row.get("at") == "length=128" and row.get("seed") == 1 else row for row in at]
+    table = Table.of([*rows, *lost], "length")
+    near, far = (table.cells[Key("copy", "s4", "scratch", place)] for place in ("64", "128"))
+    assert near.values == pytest.approx((60, 61, 62)) and near.diverged == 0
+    assert far.values == pytest.approx((60, 10, 62)) and far.diverged == 1
+
+
 def test_every_task_speaks_of_guessing_and_of_the_best_rule() -> None:
     def run(task: str, percent: float) -> Row:
         row = Row(task=task, model="m", protocol="scratch", run=task, metric="accuracy", split="test", n=LARGE)
