@@ -10,9 +10,15 @@ it is never trained and never drawn anew. The cost is linear in T.
 
     Performer(heads=4, features=256)
 
-Features stay in range because maxima of their logarithms are subtracted: of each query's features, of all keys'
-features in a sequence, and in the causal direction of the keys so far, where sums over earlier keys are rescaled as
-that maximum grows. All of these cancel in y, so that nothing of the future or of padding remains.
+Features stay in range because maxima of their logarithms are subtracted; all of these cancel in y, so that nothing of
+the future or of padding remains. Without a direction it is the maximum of each feature over the keys, which queries
+give back, and then that of each query's features: so the largest term of a denominator is 1, at inputs of any size.
+
+In the causal direction a maximum per feature would be a decay per feature. There it is that of all keys so far, per
+head, and sums over earlier keys are rescaled as it grows. The largest features of a query may then be small ones of all
+keys, and y is 0 where their products, and so the denominator, are below `EPS`. Measured on 300 normal steps, with up to
+256 features, y is right to 2e-5 while coordinates of queries and keys have a standard deviation of at most 14 /
+d^(1/4), 7 at d = 16 and 5 at d = 64; at twice that, up to 20 % of the steps are wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from levelfield.ops.layers.interfaces import RecurrentLayer
 from levelfield.ops.linear_attention.feature_map import attend_features, attend_features_causal
 from levelfield.spec import MixerConfig, UserError
 
-EPS = 1e-12  # of the denominator, whose largest terms are about 1
+EPS = 1e-24  # of the denominator: small beside its terms, and a loss times 1 / EPS is within float32
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,8 @@ class PerformerLayer(RecurrentLayer):
         q, k, v = self._logarithms(x)
         if mask is not None:
             k = k.masked_fill(~(mask | ~mask.any(-1, keepdim=True))[:, None, :, None], -math.inf)
-        top = k.detach().amax((2, 3), keepdim=True)
-        return self._joined(attend_features(_positive(q), (k - top).exp(), v, None, eps=EPS), x)
+        top = k.detach().amax(2, keepdim=True)
+        return self._joined(attend_features(_positive(q + top), (k - top).exp(), v, None, eps=EPS), x)
 
     def step(self, x: Tensor, state: dict[str, Tensor] | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Keeps `sums` over the steps so far, (B, H, features, d + 1), divided by exp(top), and `top`, (B, H)."""

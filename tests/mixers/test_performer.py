@@ -97,6 +97,51 @@ def test_large_keys_and_half_precision_stay_finite(causal: bool) -> None:
     torch.testing.assert_close(half.float(), layer(x / 60), rtol=0.1, atol=0.05)
 
 
+def in_logarithms(layer: PerformerLayer, x: Tensor) -> Tensor:
+    """As `naive`, where no weight can overflow or vanish: shares of keys are a softmax of logarithms. x: (T, D)."""
+    dim = x.shape[-1] // layer.heads
+    q, k, v = layer.qkv(x).unflatten(-1, (3, layer.heads, dim)).transpose(0, 2).unbind(1)  # (H, T, d) each
+    q, k = ((z @ layer.random.T - z.square().sum(-1, keepdim=True) / 2) for z in (q / dim**0.25, k / dim**0.25))
+    weights = torch.logsumexp(q[:, :, None] + k[:, None], -1)
+    if layer.causal:
+        weights = weights.masked_fill(torch.ones_like(weights[0], dtype=torch.bool).triu(1), -math.inf)
+    return layer.out((weights.softmax(-1) @ v).transpose(0, 1).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("spread", "causal"), [(0.5, True), (5, True), (7, True), (0.5, False), (8, False), (40, False)]
+)
+def test_queries_whose_largest_features_are_small_ones_of_all_keys_are_right(spread: float, causal: bool) -> None:
+    """Their denominators are far below the product of the largest features of a query and of all keys."""
+    layer = _layer(Performer(heads=2, features=64), 32, causal)
+    with torch.no_grad():
+        spreads = layer.qkv(_x(200, 32).float())[:, :64].std()
+        layer.qkv.weight[:64] *= spread / spreads
+    x = _x(2, 200, 32).float().requires_grad_()
+    y = layer(x)
+    y.square().sum().backward()
+    exact_x = x.detach().double().requires_grad_()
+    exact = torch.stack([in_logarithms(layer.double(), row) for row in exact_x])
+    exact.square().sum().backward()
+    torch.testing.assert_close(y.double(), exact, rtol=1e-3, atol=1e-3)
+    assert x.grad is not None and exact_x.grad is not None
+    assert (x.grad - exact_x.grad).norm() < 0.01 * exact_x.grad.norm()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("size", [1.0, 60.0, 1e4])
+def test_gradients_are_finite_for_a_row_that_is_all_padding_and_for_huge_inputs(causal: bool, size: float) -> None:
+    """A loss that is scaled by 2^16 for half precision is among them."""
+    layer = _layer(Performer(heads=2, features=16), 16, causal)
+    x = (size * _x(3, 150, 16).float()).requires_grad_()
+    mask = torch.ones(3, 150, dtype=torch.bool)
+    mask[0], mask[1, 40:] = False, False
+    y = layer(x, mask)
+    (2**16 * y.square().sum()).backward()
+    assert x.grad is not None and torch.isfinite(y).all() and torch.isfinite(x.grad).all()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 def test_long_sequences_stay_exact(causal: bool) -> None:
