@@ -2,7 +2,8 @@
 
     draw(rng, count) -> (x, y, ...)        # arrays of `count` rows
 
-A row whose x occurred before is dropped and drawn again.
+A row whose x occurred before is dropped and drawn again. Where a split finds too few new rows so, it is given those
+that earlier splits with the same `draw` drew beyond what they needed.
 """
 
 from __future__ import annotations
@@ -36,37 +37,60 @@ def splits(
     all splits, or one for each. Raises UserError where there are too few different rows.
     """
     made: dict[SplitName, Rows] = {}
-    taken: set[bytes] = set()
+    rows = _DistinctRows(name)
     for split in DRAW_ORDER:
         rng = np.random.default_rng(derive_seed(seed, name, split, *settings))
         function = draw[split] if isinstance(draw, Mapping) else draw
-        made[split] = _fresh(name, rng, counts[split], function, taken)
+        made[split] = rows.fresh(rng, counts[split], function)
         progress(f"{name}: {split}", counts[split], counts[split])
     return made
 
 
-def _fresh(name: str, rng: np.random.Generator, count: int, draw: Draw, taken: set[bytes]) -> Rows:
-    """Draws `count` rows that are not in `taken`, and adds them to it. Raises UserError where there are too few."""
-    parts: list[Rows] = []
-    missing = count
-    for _ in range(TRIES):
-        drawn = draw(rng, count)
-        new = np.array([_is_new(row, taken) for row in drawn[0]], bool)
-        parts.append(tuple(column[new][:missing] for column in drawn))
-        missing -= len(parts[-1][0])
-        if not missing:
-            return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
-    raise UserError(
-        f"Task {name} has too few different sequences for {count} more: ask for fewer, or for longer sequences or "
-        "more symbols."
-    )
+class _DistinctRows:
+    """What splits of one task have drawn.
+
+    `draw` gives as many rows as a split has, so that its last try may give new ones that it does not need. They are
+    kept by the function that drew them, in the order of drawing, for a split with the same function that finds no new
+    rows in all its tries: a draw of the same distribution like all others, which differs from all rows so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.taken: set[bytes] = set()
+        self.spare: dict[Draw, Rows] = {}
+
+    def fresh(self, rng: np.random.Generator, count: int, draw: Draw) -> Rows:
+        """Draws `count` rows that differ from all before. Raises UserError where there are too few."""
+        parts: list[Rows] = []
+        missing = count
+        for _ in range(TRIES):
+            drawn = draw(rng, count)
+            new = np.array([self._is_new(row) for row in drawn[0]], bool)
+            rows = tuple(column[new] for column in drawn)
+            parts.append(tuple(column[:missing] for column in rows))
+            spare = tuple(column[missing:] for column in rows)
+            missing -= len(parts[-1][0])
+            if not missing:
+                self.spare[draw] = _joined([self.spare[draw], spare]) if draw in self.spare else spare
+                return _joined(parts)
+        spare = self.spare.get(draw, ())
+        if not spare or len(spare[0]) < missing:
+            raise UserError(
+                f"Task {self.name} has too few different sequences for {count} more: ask for fewer, or for longer "
+                "sequences or more symbols."
+            )
+        self.spare[draw] = tuple(column[missing:] for column in spare)
+        return _joined([*parts, tuple(column[:missing] for column in spare)])
+
+    def _is_new(self, row: np.ndarray) -> bool:
+        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        new = key not in self.taken
+        self.taken.add(key)
+        return new
 
 
-def _is_new(row: np.ndarray, taken: set[bytes]) -> bool:
-    key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-    new = key not in taken
-    taken.add(key)
-    return new
+def _joined(parts: list[Rows]) -> Rows:
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
 def choose(rng: np.random.Generator, rows: int, population: int, size: int) -> np.ndarray:

@@ -153,8 +153,10 @@ class Needle(Task):
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
         laws = (self.length, self.needles, self.asked, self.words, self.keys, self.values, *self.formats)
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
-        draws: dict[SplitName, Draw] = {split: self._drawer(1) for split in counts}
-        draws["train"] = self._drawer(self.asked)
+        one = self._drawer(1)
+        draws: dict[SplitName, Draw] = {"test": one, "val": one, "train": one}
+        if self.asked > 1:
+            draws["train"] = self._drawer(self.asked)
         made = splits("needle", self.seed, laws, counts=counts, draw=draws, progress=progress)
         return {split: examples(self.formats, *made[split]) for split in SPLITS}
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from levelfield.spec import (
-    DRAW_ORDER,
+    SPLITS,
     Examples,
     Label,
     Progress,
@@ -26,10 +26,10 @@ from levelfield.spec import (
     Task,
     Tokens,
     UserError,
-    derive_seed,
     no_progress,
 )
 from levelfield.tasks._commonest import commonest_before
+from levelfield.tasks._distinct_rows import Rows, splits
 
 
 @dataclass(frozen=True)
@@ -112,32 +112,13 @@ class Recall(Task):
         return super().baselines(train, test) | {rule: float(np.mean(said == test.y)) for rule, said in answers.items()}
 
     def build(self, sources: Path | None, progress: Progress = no_progress) -> Mapping[SplitName, Examples]:
-        splits: dict[SplitName, Examples] = {}
-        taken: set[bytes] = set()
         counts: dict[SplitName, int] = {"train": self.train, "val": self.val, "test": self.test}
-        for split in DRAW_ORDER:
-            count = counts[split]
-            rng = np.random.default_rng(derive_seed(self.seed, "recall", split, self.pairs))
-            splits[split] = self._draw(rng, count, taken)
-            progress(f"recall: {split}", count, count)
-        return splits
+        made = splits("recall", self.seed, (self.pairs,), counts=counts, draw=self._draw, progress=progress)
+        return {split: self._examples(*made[split]) for split in SPLITS}
 
-    def _draw(self, rng: np.random.Generator, count: int, taken: set[bytes]) -> Examples:
-        """Draws `count` sequences that are not in `taken`, and adds them to it."""
-        kept = np.zeros((0, self.max_length), np.uint8)
-        for _ in range(100):
-            drawn = self._sequences(rng, count)
-            new = np.array([self._is_new(row.tobytes(), taken) for row in drawn], bool)
-            kept = np.concatenate([kept, drawn[new]])[:count]
-            if len(kept) == count:
-                return self._examples(kept)
-        raise UserError(f"Recall has too few different sequences for {count} more: take more pairs, keys or values.")
-
-    @staticmethod
-    def _is_new(row: bytes, taken: set[bytes]) -> bool:
-        new = row not in taken
-        taken.add(row)
-        return new
+    def _draw(self, rng: np.random.Generator, count: int) -> Rows:
+        """Draws x, (count, 2 * pairs + 1)."""
+        return (self._sequences(rng, count),)
 
     def _sequences(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Draws sequences: (count, 2 * pairs + 1) uint8."""
