@@ -8,9 +8,9 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from toy_ruler import hotpot_file
+from toy_ruler import Pairs, hotpot_file
 
-from levelfield.ruler import Bytes, PromptOptions, Sources, generate, named
+from levelfield.ruler import Bytes, PromptOptions, Sources, Tokenizer, generate, named
 
 LINE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 
@@ -48,6 +48,20 @@ def test_statements_stand_among_the_lines_as_the_original_puts_them(flavour: str
             assert context == expected or flavour == "sound"
             at_line_0.add((example, places[0] == 0))
     assert {(False, True), (False, False)} <= at_line_0
+
+
+@pytest.mark.parametrize(("length", "tokenizer"), [(1600, Bytes()), (1300, Pairs()), (2600, Bytes())])
+def test_a_statement_behind_fewer_lines_than_statements_is_at_the_end(length: int, tokenizer: Tokenizer) -> None:
+    """Its depth is the share of the lines before it, which is none above 1. RULER draws places for five statements
+    among five lines where fewer fit, and a stored answer of a depth of 2 is damaged."""
+    fewest = 99
+    for sample in generate(named("vt"), length, tokenizer, PromptOptions("paper", check="all"), count=10):
+        context = sample.text.split("hidden in the following text.")[-1]
+        _, places, lines = chain_lines(context[: context.index("Question:")])
+        assert sample.depths == pytest.approx([place / lines for place in places])
+        assert max(sample.depths) <= 1
+        fewest = min(fewest, lines)
+    assert fewest < 5 or length == 2600
 
 
 def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: Path) -> None:

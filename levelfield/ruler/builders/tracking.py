@@ -159,6 +159,6 @@ class Trackings:
     def _built(self, chain: Chain, places: list[int], size: int, tail: str, solved: Pieces) -> PromptDraft:
         before, after = self.setting.around
         pieces = [before, *solved, *self._question(chain, places, size, tail, TASK + after)]
-        depths = tuple(self.noise.share(place, size) for place in places)
+        depths = tuple(self.noise.share(min(place, size), size) for place in places)
         slices = (("haystack", "noise"), ("hops", self.task.hops))
         return PromptDraft(pieces, chain.names, depths, slices)
