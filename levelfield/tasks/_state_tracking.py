@@ -179,9 +179,11 @@ class GroupWords(StateTracking):
         group is. Of short sequences of few symbols that may be most of them, though no test sequence is in train.
         """
         symbols = len(self.alphabet)
-        others = float(symbols) ** self.length - 1
-        alike = symbols ** np.arange(self.length - self.unasked - 1, -1, -1.0) - 1  # other sequences that begin so
-        return float(np.mean(-np.expm1(alike * np.log1p(-self.train / others))))
+        rare = self.train / (symbols**self.length - 1)  # of whole numbers, which may be larger than any float
+        logarithm = np.log1p(-rare) / rare if rare else -1.0
+        begin = float(symbols) ** -np.arange(self.unasked + 1, self.length + 1)  # the share of all sequences, by step
+        alike = (begin - begin[-1]) / (1 - begin[-1])  # the share of other sequences that begin so
+        return float(np.mean(-np.expm1(self.train * logarithm * alike)))
 
 
 def latest(x: np.ndarray, first: int, end: int) -> np.ndarray:

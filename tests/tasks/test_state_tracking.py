@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Decimal, localcontext
 from functools import reduce
 from itertools import permutations
 
@@ -163,6 +164,22 @@ def test_what_is_memorised_is_what_a_table_of_training_prefixes_knows(task: Grou
         known.append(np.mean([row.tobytes() in table for row in test[:, :steps]]))
     assert known[-1] == 0  # no test sequence is in train
     assert task.memorised == pytest.approx(np.mean(known), abs=0.01)
+
+
+@pytest.mark.parametrize("length", [2, 16, 256, 1_023, 1_024, 3_000])
+@pytest.mark.parametrize("asked", [None, 2])
+def test_what_is_memorised_is_known_at_lengths_with_more_sequences_than_a_float_can_count(
+    length: int, asked: int | None
+) -> None:
+    """By powers of decimal numbers. Of two bits, one other sequence of three begins alike: 1 / 3 at one step of two."""
+    task = Parity(length, asked, train=1 if length == 2 else 50_000)
+    with localcontext(prec=1_000):
+        other = (1 - Decimal(task.train) / (2**length - 1)).ln()
+        steps = range(task.unasked + 1, length + 1)
+        known = sum(1 - ((2 ** (length - step) - 1) * other).exp() for step in steps) / len(steps)
+        assert task.memorised == pytest.approx(float(known), rel=1e-9)
+    if length == 2:
+        assert task.memorised == pytest.approx(1 / 6)
 
 
 def test_a_flip_flop_keeps_the_bit_that_was_written() -> None:
