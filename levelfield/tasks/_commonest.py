@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 NEGLIGIBLE = 1e-12
+AT_ONCE = 1 << 22  # counts of values: a split may have many rows, and a step many values
 
 
 def commonest_before(x: np.ndarray, first: int, values: int) -> np.ndarray:
@@ -20,8 +21,12 @@ def commonest_before(x: np.ndarray, first: int, values: int) -> np.ndarray:
 
     x: (N, T) symbols, of which `values` from `first` on are values.
     """
-    here = x[..., None] == np.arange(first, first + values)
-    return (np.cumsum(here, axis=1, dtype=np.int32) - here).argmax(-1)
+    found = np.empty(x.shape, np.int64)
+    rows = max(1, AT_ONCE // max(1, x.shape[1] * values))
+    for begin in range(0, len(x), rows):
+        here = x[begin : begin + rows, :, None] == np.arange(first, first + values)
+        found[begin : begin + rows] = (np.cumsum(here, axis=1, dtype=np.int32) - here).argmax(-1)
+    return found
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from levelfield.tasks import _commonest
 from levelfield.tasks._commonest import commonest_before, commonest_share
 from levelfield.tasks.copying import Copying
 from levelfield.tasks.needle import Needle
@@ -22,13 +24,26 @@ def test_the_share_is_that_of_all_draws(count: int, values: int) -> None:
     assert commonest_share(count, values) == pytest.approx(np.mean(largest) / count)
 
 
-def test_the_commonest_before_each_step_is_that_of_a_count() -> None:
+@pytest.mark.parametrize("at_once", [1, 7 * 30 * 4, 1 << 22])
+def test_the_commonest_before_each_step_is_that_of_a_count(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of one row, of seven, the last of them shorter, and of all."""
+    monkeypatch.setattr(_commonest, "AT_ONCE", at_once)
     x = np.random.default_rng(0).integers(0, 7, (20, 30))
     found = commonest_before(x, 2, 4)
     for row, said in zip(x.tolist(), found.tolist(), strict=True):
         for step, answer in enumerate(said):
             before = [symbol - 2 for symbol in row[:step] if 2 <= symbol < 6]
             assert answer == max(range(4), key=before.count)
+
+
+def test_values_are_counted_for_a_part_of_the_rows_at_a_time() -> None:
+    """All counts of these together are 154 MB of int32."""
+    x = np.random.default_rng(0).integers(0, 128, (1_500, 200), dtype=np.uint8)
+    tracemalloc.start()
+    found = commonest_before(x, 0, 128)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.shape == x.shape and most < 60e6
 
 
 @pytest.mark.parametrize(("items", "symbols"), [(6, 4), (10, 8)])
