@@ -5,12 +5,13 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import sha256
 
 import numpy as np
 import pytest
 
-from levelfield.spec import Examples, SplitName, UserError
-from levelfield.tasks.frequent_word import BINS, FrequentWord
+from levelfield.spec import SPLITS, Examples, SplitName, UserError
+from levelfield.tasks.frequent_word import BINS, FrequentWord, _least
 
 TASK = FrequentWord(62, words=16, train=300, val=50, test=2_000, seed=1)
 
@@ -60,6 +61,40 @@ def test_long_texts_are_drawn_in_little_memory() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 100e6
+
+
+@pytest.mark.parametrize(("slots", "size"), [(1, 1), (7, 0), (0, 0), (7, 7), (900, 1), (900, 250), (900, 899)])
+def test_the_least_keys_come_in_the_order_of_a_sort_of_all(slots: int, size: int) -> None:
+    keys = np.random.default_rng(0).random((40, slots))
+    expected = [sorted(range(slots), key=row.__getitem__)[:size] for row in keys.tolist()]
+    assert _least(keys, size).tolist() == expected
+
+
+def test_the_least_keys_are_found_without_a_sort_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured on texts of 2,048 words of 512: 0.12 s for 100 of them, of 0.40 s with a sort of all."""
+    widest: list[int] = []
+    sort = np.argsort
+
+    def watched(keys: np.ndarray, axis: int = -1) -> np.ndarray:
+        widest.append(keys.shape[-1])
+        return sort(keys, axis=axis)
+
+    monkeypatch.setattr(np, "argsort", watched)
+    _least(np.random.default_rng(0).random((3, 5_000)), 20)
+    assert max(widest, default=0) <= 20
+
+
+@pytest.mark.parametrize(
+    ("task", "digest"),
+    [
+        (FrequentWord(41, 8, train=60, val=20, test=30), "1b876a3ad7145cfb"),
+        (FrequentWord(41, 8, share=0.3, rivals=2, behind=0.9, train=60, val=20, test=30), "73f3c6aa9b556df5"),
+    ],
+    ids=repr,
+)
+def test_texts_are_those_that_a_sort_of_all_keys_made(task: FrequentWord, digest: str) -> None:
+    splits = task.build(None)
+    assert sha256(b"".join(splits[s].x.tobytes() + splits[s].y.tobytes() for s in SPLITS)).hexdigest()[:16] == digest
 
 
 def test_every_word_answers_as_often() -> None:
