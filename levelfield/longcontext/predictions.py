@@ -108,7 +108,8 @@ class Prediction:
     ended ("stop", "length"), and tokens as the server counted them ("prompt", "made", and "thought" for the reasoning,
     also where it is counted here).
 
-    think_open: whether its prompt had opened a thought, which the answer had to close.
+    think_open: whether its prompt had opened a thought, which the answer had to close. think_closed: whether it closed
+    one, of which lines that are older than this field say nothing.
 
     question: what was asked, as a reader of the report needs it; "" in lines that are older than this field.
     """
@@ -134,6 +135,7 @@ class Prediction:
     counted: Mapping[str, int] = field(default_factory=dict, metadata=ADDED)
     question: str = field(default="", metadata=ADDED)
     think_open: bool = field(default=False, metadata=ADDED)
+    think_closed: bool = field(default=False, metadata=ADDED)
 
     @staticmethod
     def of(sample: Sample, task: RulerTask, *, text: str, made: int, status: str) -> Prediction:
@@ -161,8 +163,8 @@ class Prediction:
     def restated(self, sample: Sample, task: RulerTask) -> Prediction:
         """Makes the same answer to the same prompt again, with what else is known of its sample today."""
         found = Prediction.of(sample, task, text=self.text, made=self.made, status=self.status)
-        said = {name: getattr(self, name) for name in ("key", "reasoning", "finish", "counted", "think_open")}
-        return replace(found, **said)
+        said = ("key", "reasoning", "finish", "counted", "think_open", "think_closed")
+        return replace(found, **{name: getattr(self, name) for name in said})
 
     @staticmethod
     def restored(record: Mapping[str, Any]) -> Prediction:
@@ -281,7 +283,7 @@ def settled(found: Sequence[Prediction]) -> list[Prediction]:
     opened = {p.template for p in found if p.think_open}
     return [
         replace(p, text="", reasoning=p.text, counted={**p.counted, "thought": p.made})
-        if p.template in opened and p.finish == "length" and not p.reasoning
+        if p.template in opened and p.finish == "length" and not p.reasoning and not p.think_closed
         else p
         for p in found
     ]

@@ -152,12 +152,23 @@ def _generated(
 ) -> Iterator[Prediction]:
     from levelfield.pretrained.decoding import Batching, Stop, any_of, ends_with, generate_iter
 
+    looked_at: dict[int, int] = {}  # by sample, how many tokens of a thought that had no end in them
+    closed: set[int] = set()
+
+    def thinks(number: int, made: Sequence[int]) -> bool:
+        if number not in closed:
+            begin = max(0, looked_at.get(number, 0) - len(CLOSED))
+            if CLOSED in tokenizer.decode(made[begin:]):
+                closed.add(number)
+            looked_at[number] = len(made)
+        return number not in closed
+
     def done(number: int, made: Sequence[int]) -> bool:
-        text = tokenizer.decode(made)
-        if todo[number].thinking:  # what stands in a thought is no answer
-            _, mark, text = text.partition(CLOSED)
-            return bool(mark) and is_final(task, text, todo[number].references)
-        return is_final(task, text, todo[number].references)
+        if not todo[number].thinking:
+            return is_final(task, tokenizer.decode(made), todo[number].references)
+        if thinks(number, made):  # what stands in a thought is no answer
+            return False
+        return is_final(task, tokenizer.decode(made).partition(CLOSED)[2], todo[number].references)
 
     stop: Stop = any_of(ends_with(model.eos_ids), done)
     prompts, budgets = [prompt_of(model, sample) for sample in todo], [s.answer_tokens + s.thinking for s in todo]
@@ -175,7 +186,8 @@ def _parted(found: Prediction, sample: Sample, tokenizer: Tokenizer, finish: str
     reasoning, text = parted(found.text)
     counted = {"thought": len(tokenizer.encode(reasoning))} if reasoning else {}
     opened = sample.think_open or unopened(found.text)
-    return replace(found, text=text, reasoning=reasoning, finish=finish, counted=counted, think_open=opened)
+    said = {"reasoning": reasoning, "finish": finish, "counted": counted}
+    return replace(found, text=text, **said, think_open=opened, think_closed=CLOSED in found.text)
 
 
 def prompt_of(model: LanguageModel, sample: Sample) -> np.ndarray:

@@ -114,6 +114,7 @@ class Served:
             reasoning=reply.reasoning,
             finish=reply.finish,
             think_open=reply.unopened or opens_thought(question.wrapping.after),
+            think_closed=reply.closed,
             counted={name: count for name, count in counts.items() if count is not None},
         )
 
@@ -134,10 +135,10 @@ class _Asking:
         self.served, self.evaluations = served, evaluations
         self.answers, self.on_prediction = Answers(folder), on_prediction
         self.left: list[LeftOut] = []
-        self.met: dict[str, LeftOut] = {}  # by key, what is left of each question if the call ends before its answer
+        self.met: list[tuple[str, LeftOut]] = []  # by key, what is left of each question if the call ends before
         self.noted: set[tuple[object, ...]] = set()  # cells whose questions without an answer are stored
         self.withheld = 0  # answers that are stored and count as none
-        self.on_their_way: set[str] = set()
+        self.on_their_way: dict[str, list[ServedQuestion]] = {}  # by key, questions of other lengths with this prompt
         self.failures = 0
         self.refusals: list[Refusal] = []  # of single questions
         self.too_long: dict[tuple[str, int], list[Refusal]] = {}  # by task and length without an answer
@@ -174,17 +175,25 @@ class _Asking:
                 yield sorted(asked, key=lambda q: q.sample.ids.tobytes()), baselines
 
     def _of_group(self, asked: Sequence[ServedQuestion]) -> Iterator[ServedQuestion]:
-        todo = [q for q in asked if not self.answers.known(q.key) and q.key not in self.on_their_way]
-        self.met |= {q.key: _without_answer(q.sample, "the command ended before") for q in asked}
+        """Yields what is to be asked. A set that others made has the same prompts at all lengths that they fit."""
+        self.met += [(q.key, _without_answer(q.sample, "the command ended before")) for q in asked]
+        todo = []
         for q in asked:
             if old := self.answers.known(q.key):
                 self.take(old.restated(q.sample, q.task), new=False)
+            else:
+                todo.append(q)
         for q in todo:
             if self.error:
                 return
-            self.on_their_way.add(q.key)
-            self._check_room(q)
-            yield q
+            if old := self.answers.known(q.key):  # by now
+                self.take(old.restated(q.sample, q.task), new=False)
+            elif q.key in self.on_their_way:
+                self.on_their_way[q.key].append(q)
+            else:
+                self.on_their_way[q.key] = []
+                self._check_room(q)
+                yield q
 
     def _check_room(self, question: ServedQuestion) -> None:
         """Raises OSError where the disk may have no room for the answers to what is on its way."""
@@ -228,11 +237,15 @@ class _Asking:
 
     def receive(self, question: ServedQuestion, result: Reply | BaseException) -> None:
         """Stores a reply, or notes why there is none. After too many failures nothing more is asked."""
-        self.on_their_way.discard(question.key)
+        others = self.on_their_way.pop(question.key, [])
+        samples = [q.sample for q in (question, *others)]
         if isinstance(result, Reply):
             self.failures, self.works, self.begun = 0, True, True
             self.too_long.pop(_cell(question), None)
-            self.take(self.served.prediction(question, result), new=True)
+            found = self.served.prediction(question, result)
+            self.take(found, new=True)
+            for other in others:
+                self.take(found.restated(other.sample, other.task), new=False)
         elif isinstance(result, Refusal):
             self.works = False
             self.refusals.append(result)
@@ -240,14 +253,14 @@ class _Asking:
             if result.too_long:
                 why = f"{TOO_LONG} ({result.why})."
                 self.too_long.setdefault(_cell(question), []).append(result)
-            self.left.append(LeftOut.of(question.sample, why))
+            self.left += [LeftOut.of(sample, why) for sample in samples]
             if len(self.refusals) >= MOST_FAILURES and not self.answered:
                 self.error = self.error or self.refusals[0]
         elif isinstance(result, UserError):
             self.error = self.error or self._after(result)
         elif isinstance(result, Unanswered):
             self.failures += 1
-            self.left.append(_without_answer(question.sample, str(result)))
+            self.left += [_without_answer(sample, str(result)) for sample in samples]
             if self.failures >= MOST_FAILURES:
                 url, again = self.served.client.address.url, "run the same command again to continue."
                 again = AGAIN_OR_REPORT if self.answered else again
@@ -260,9 +273,9 @@ class _Asking:
         """Stores which questions have no answer. Of tasks and lengths that this call did not come to, what an earlier
         one left out stays."""
         told = {one.place for one in self.left}
-        met = {one.place for one in self.met.values()} | told
+        met = {one.place for _, one in self.met} | told
         earlier = [old for old in left_out(self.answers.folder) if old.place not in met]
-        unasked = [one for key, one in self.met.items() if not self.answers.known(key) and one.place not in told]
+        unasked = [one for key, one in self.met if not self.answers.known(key) and one.place not in told]
         leave_out(self.answers.folder, self.evaluations, [*earlier, *self.left, *unasked])
 
     def _after(self, error: UserError) -> UserError:

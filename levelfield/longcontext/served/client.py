@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,8 @@ class Address(NamedTuple):
 def no_address(text: str, error: Exception) -> UserError:
     """Returns why an address can be none."""
     why = "a part of the host's name is empty or too long" if isinstance(error, UnicodeError) else str(error)
-    return UserError(f"{printable(abridged(text))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
+    shown = re.sub("//.*@", "//", re.split("[?#]", text)[0], flags=re.DOTALL)  # without a password or a key
+    return UserError(f"{printable(abridged(shown))} is no address ({why}): give one such as http://127.0.0.1:8000/v1.")
 
 
 class Listed(NamedTuple):

@@ -16,9 +16,7 @@ from typing import Any
 
 from levelfield.longcontext.predictions import FILTERED, MOST_TOKENS
 
-CLOSED = "</think>"
-THOUGHT = re.compile(r"^\s*(?:<think>)?(.*?)</think>", re.DOTALL)
-OPEN = re.compile(r"^\s*<think>(.*)$", re.DOTALL)
+BEGUN, CLOSED = "<think>", "</think>"
 HALF = re.compile(r"[\ud800-\udfff]")
 GIVEN_UP = ("abort", "error")
 """How SGLang, vLLM and OpenRouter end an answer that they gave up in the middle."""
@@ -43,8 +41,8 @@ class Reply:
     """An answer, and what the server says of it. Counts that it does not give are None.
 
     prompt, made, thought: tokens of the prompt, of all that was generated, and of the reasoning in it. finish: why
-    generation ended: "stop", "length" or a server's own word; "" where it does not say. unopened: whether the text
-    closes a thought that it did not open, so that the prompt had.
+    generation ended: "stop", "length" or a server's own word; "" where it does not say. closed: whether a thought ends
+    in the text, though it may be empty. unopened: whether the text had not opened it, so that the prompt had.
     """
 
     text: str
@@ -53,6 +51,7 @@ class Reply:
     prompt: int | None = None
     made: int | None = None
     thought: int | None = None
+    closed: bool = False
     unopened: bool = False
 
 
@@ -88,6 +87,7 @@ def read(found: Any) -> Reply:
         finish=whole(str(choice.get("finish_reason") or "")),
         prompt=_count(usage, "prompt_tokens"),
         made=_count(usage, "completion_tokens"),
+        closed=CLOSED in given,
         unopened=unopened(given),
         thought=_count(details if isinstance(details, Mapping) else {}, "reasoning_tokens"),
     )
@@ -127,12 +127,12 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
 
 def opens_thought(template_end: str) -> bool:
     """Returns whether a template ends with the beginning of a thought, which the model then only closes."""
-    return template_end.rstrip().endswith("<think>")
+    return template_end.rstrip().endswith(BEGUN)
 
 
 def unopened(text: str) -> bool:
     """Returns whether a text closes a thought that it did not open, so that its prompt had."""
-    return bool(THOUGHT.match(text)) and not OPEN.match(text)
+    return CLOSED in text and not text.lstrip().startswith(BEGUN)
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -141,8 +141,7 @@ def parted(text: str) -> tuple[str, str]:
     The opening mark may be missing, since some templates put it into the prompt. Without the closing mark the model
     never came to an answer.
     """
-    if closed := THOUGHT.match(text):
-        return closed[1].strip(), text[closed.end() :]
-    if begun := OPEN.match(text):
-        return begun[1].strip(), ""
-    return "", text
+    thought, closed, answer = text.partition(CLOSED)
+    if not closed and not text.lstrip().startswith(BEGUN):
+        return "", text
+    return thought.lstrip().removeprefix(BEGUN).strip(), answer
