@@ -22,7 +22,7 @@ from levelfield.ruler.tasks import CommonWords, FrequentWords, Needle, Questions
 from levelfield.spec import derive_seed
 
 MARKS: dict[type, tuple[str, str]] = {  # the context begins after the first mark and ends before the last second one
-    Needle: ("\n", "\nWhat "),
+    Needle: (" afterwards.\n", "\nWhat "),
     CommonWords: ("most often.\n", "\nQuestion: "),
     FrequentWords: ("coded words. ", "\nQuestion: "),
     Questions: ("given documents.\n\n", "\n\nAnswer the question"),

@@ -97,9 +97,26 @@ def test_readers_that_understand_nothing() -> None:
 
 def test_readers_say_what_is_in_the_context() -> None:
     task = named("niah_single_2")
-    text = "Some.\nIt was 1234567. Then 7654321, not 5.\nWhat is the special 1 number? The special magic number is"
+    context = "It was 1234567. Then 7654321, not 5."
+    text = f"I will quiz you afterwards.\n{context}\nWhat is the special 1 number? The special magic number is"
     assert copy_last(task, text, 2) == "5, 7654321"
     assert set(guess(task, text, 3, 0).split(", ")) == {"1234567", "7654321", "5"}
+
+
+@pytest.mark.parametrize("name", ["niah_single_1", "niah_multikey_1", "niah_multivalue", "vt", "cwe", "fwe"])
+def test_readers_see_nothing_of_a_chat_template(name: str) -> None:
+    """Llama 3.1's has dates, and lines before the task; all baselines say the same as without it."""
+    before = (
+        "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024"
+        "\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+    )
+    after = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    task = named(name)
+    for sample in generate(task, 5000, Bytes(), PromptOptions(template="own", around=(before, after)), count=5):
+        plain = sample.text.removeprefix(before).replace(after, "")
+        count = len(sample.references)
+        assert copy_last(task, sample.text, 999) == copy_last(task, plain, 999)
+        assert guess(task, sample.text, count, 0) == guess(task, plain, count, 0)
 
 
 def test_squad_reader(tmp_path: Path) -> None:
