@@ -26,7 +26,7 @@ from levelfield.files import read_rows
 from levelfield.longcontext import inspected, lighteval_tasks
 from levelfield.longcontext.import_checks import flaw, references_of
 from levelfield.longcontext.predictions import LeftOut, Prediction, settings_of, task_of
-from levelfield.ruler import BEYOND, OFFICIAL, RULER, Needle, named
+from levelfield.ruler import BEYOND, OFFICIAL, RULER, Needle, RulerTask, named
 from levelfield.ruler.sample import question_in
 from levelfield.spec import UserError
 
@@ -237,7 +237,7 @@ def _of_lm_eval(path: Path, record: Mapping[str, Any], text: str, length: int | 
 def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, text: str) -> Prediction:
     """Returns the answer to a sample that RULER or lm-eval generated."""
     task, references = named(name), references_of(record["outputs"])
-    prompt, tokens = record.get("input", ""), int(record.get("length") or 0)
+    prompt = record.get("input", "")
     places = [prompt.find(value) for value in references] if isinstance(task, Needle) else []
     return Prediction(
         key=_key(prompt, name, length, record["index"], *references, source),
@@ -248,7 +248,7 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         flavour="official",
         template=f"imported-{source}",
         seed=OFFICIAL_SEED,
-        tokens=0 if tokens == UNKNOWN else tokens,
+        tokens=_tokens(int(record.get("length") or 0), task),
         made=0,
         depths=() if -1 in places else tuple(place / len(prompt) for place in places),
         slices={},
@@ -257,6 +257,14 @@ def _theirs(source: str, name: str, length: int, record: Mapping[str, Any], *, t
         version=task.version("official"),
         question=question_in(prompt),
     )
+
+
+def _tokens(stored: int, task: RulerTask) -> int:
+    """Returns the tokens of a prompt from the length that both generators store, which counts the answer's budget too.
+    0 where it is not known."""
+    if stored == UNKNOWN:
+        return 0
+    return max(0, stored - task.answer_tokens) if stored > 0 else stored
 
 
 def _length_of(path: Path, given: int | None) -> int:

@@ -83,12 +83,16 @@ def test_answers_to_exported_samples_come_back_as_if_asked_here(tmp_path: Path) 
         assert p.setting != same.setting, "another evaluator's answers are not averaged with ours"
 
 
+TO_GENERATE = {"niah_single_1": 128, "vt": 30}  # tokens_to_generate in NVIDIA's constants.py, which lm-eval copied
+
+
 def official(task: Any, count: int = 6) -> list[dict[str, Any]]:
-    """Samples as RULER's own generator writes them."""
-    options = PromptOptions("official")
+    """Samples as RULER's own generator writes them: `length` counts the prompt and the tokens to generate."""
+    made = generate(task, 2048, Bytes(), PromptOptions("official"), count=count)
     return [
-        {"index": s.index, "input": s.text, "outputs": list(s.references), "length": len(s.ids), "depth": s.depths}
-        for s in generate(task, 2048, Bytes(), options, count=count)
+        {"index": s.index, "input": s.text, "outputs": list(s.references), "depth": s.depths}
+        | {"length": len(s.text.encode()) + TO_GENERATE[task.name]}
+        for s in made
     ]
 
 
@@ -100,6 +104,7 @@ def test_prediction_files_of_ruler_are_read_with_length_and_depth(tmp_path: Path
     (folder / "niah_single_1.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     found = imported.read(folder / "niah_single_1.jsonl")
     assert [p.length for p in found] == [4096] * 6
+    assert [p.tokens for p in found] == [len(doc["input"].encode()) for doc in docs]
     assert [score(p.ruler_task, p.text, p.references).match for p in found] == [0.0, *[1.0] * 5]
     for p, doc in zip(found, docs):
         assert abs(p.depths[0] - doc["depth"][0]) < 0.2  # the instruction and the question count as text here
@@ -111,6 +116,7 @@ def test_logs_of_lm_evals_own_tasks_are_read(tmp_path: Path, name: str, task: An
     path = logged(tmp_path, name, docs, ["\u2028".join(doc["outputs"]) + "\x85" for doc in docs])
     found = imported.read(path)
     assert [(p.task, p.length, p.template) for p in found] == [(task.name, 2048, "imported-lm-eval")] * 2
+    assert [p.tokens for p in found] == [len(doc["input"].encode()) for doc in docs]
     assert all(p.text.endswith("\x85") for p in found), "no character ends a line of JSON but a line feed"
     assert all(score(p.ruler_task, p.text, p.references).match == 1 for p in found)
 
