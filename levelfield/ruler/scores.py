@@ -6,8 +6,8 @@
 reference, letter case aside. Order does not matter, text around it never hurts, and a list of everything in the prompt
 gets the full score. `strict` reads only as many answers as were asked for, the first ones of the right form (a number,
 a UUID, a word, a variable), and requires them whole; "and" between words and "VAR" before a variable are no answers.
-For questions it is SQuAD's exact match of the first line. The sets beside RULER's have scores of their own
-(`QuestionSet.score`).
+For questions it is SQuAD's exact match of the first line, where an answer of articles alone, such as the band The The,
+is compared with them. The sets beside RULER's have scores of their own (`QuestionSet.score`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
     task = named(task) if isinstance(task, str) else task
     if isinstance(task, Questions):
         first = clean(prediction).partition("\n")[0]
-        exact = any(normalised(first) == normalised(r) for r in references)
+        exact = any(_stripped(first) == _stripped(r) for r in references)
         return Score(string_match_part(prediction, references), float(exact))
     if isinstance(task, QuestionSet):
         return task.score(prediction, references)
@@ -81,6 +81,11 @@ def score(task: RulerTask | str, prediction: str, references: Sequence[str]) -> 
     return Score(
         string_match_all(prediction, references), sum(r.lower() in given for r in references) / len(references)
     )
+
+
+def _stripped(answer: str) -> str:
+    """Normalises an answer as SQuAD does, unless that leaves nothing, which an empty answer would be equal to."""
+    return normalised(answer) or answer.strip().lower()
 
 
 def scores_of_references(task: RulerTask, prediction: str, references: Sequence[str]) -> list[Score]:

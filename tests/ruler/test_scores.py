@@ -67,6 +67,9 @@ STRICT = [
     ("fwe", " qwkzub, atlpye, and zzzzzz", ("qwkzub", "zzzzzz", "atlpye"), 1.0),
     ("qa_1", "The Eiffel tower.\nIt is high.", ("Eiffel Tower",), 1.0),
     ("qa_1", "It is the Eiffel tower", ("Eiffel Tower",), 0.0),
+    ("qa_2", "", ("The The",), 0.0),  # a band, of whose name SQuAD leaves nothing
+    ("qa_2", "the", ("The The",), 0.0),
+    ("qa_2", " The The\nIt is a band.", ("The The",), 1.0),
 ]
 
 
