@@ -17,7 +17,7 @@ from levelfield.longcontext.answers import stored
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import Prediction
 from levelfield.ruler.fingerprints import fingerprint
-from levelfield.ruler.prompt.answer_budget import answer_tokens
+from levelfield.ruler.prompt.answer_budget import answer_tokens, forgets_answer
 from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.tokenizer import Tokenizer
 
@@ -61,7 +61,9 @@ class Bill(NamedTuple):
         total = answered = read = written = 0
         for each in evaluations:
             for task in each.tasks_at_depths:
-                budget = answer_tokens(task, tokenizer, flavoured(each.flavour))
+                flavour = flavoured(each.flavour)
+                budget = answer_tokens(task, tokenizer, flavour)
+                counted = 0 if forgets_answer(task, flavour) else budget
                 for length in each.lengths:
                     setting = (each.flavour, each.template, each.seed)
                     file = fingerprint(task, each.sources, length)
@@ -71,7 +73,7 @@ class Bill(NamedTuple):
                         for place in places
                     )
                     total, answered = total + each.count, answered + known
-                    read += (each.count - known) * (max(0, length - budget) + beside)
+                    read += (each.count - known) * (max(0, length - counted) + beside)
                     written += (each.count - known) * (most(budget) + each.thinking)
         return Bill(total, answered, read, written)
 

@@ -14,6 +14,8 @@ from typing import Any
 from levelfield.longcontext.predictions import MOST_TOKENS, LeftOut, Prediction, settings_of, task_of
 from levelfield.longcontext.served.replies import opens_thought
 from levelfield.ruler import RULER, Needle, PromptOptions, RulerTask, Sample, Sources, Tokenizer, generate
+from levelfield.ruler.prompt.answer_budget import forgets_answer
+from levelfield.ruler.prompt.flavours import flavoured
 from levelfield.spec import UserError
 
 SHIPPED = Sources()
@@ -62,7 +64,13 @@ class Evaluation:
     @property
     def longest(self) -> int:
         """The most tokens of a prompt, its answer and the thought before that."""
-        return max(self.lengths) + self.thinking
+        return max(self.lengths) + self.beyond + self.thinking
+
+    @property
+    def beyond(self) -> int:
+        """How many tokens a prompt with its answer may take beyond its length: those of answers that are forgotten."""
+        forgotten = [task for task in self.tasks if forgets_answer(task, flavoured(self.flavour))]
+        return max((task.answer_tokens for task in forgotten), default=0)
 
     @property
     def tasks_at_depths(self) -> tuple[RulerTask, ...]:

@@ -99,10 +99,11 @@ def check_lengths(name: str, most: int | None, evaluation: Evaluation, before: i
     advice: what else may mend it.
     """
     longest = max(evaluation.lengths)
+    before += evaluation.beyond
     if most is not None and longest + before > most:
         raise UserError(
             f"{name} takes at most {most} tokens and cannot be evaluated at a length of {longest}: "
-            f"give --lengths up to {most - before}{advice}."
+            f"give --lengths up to {most - before}{advice}{', or leave out fwe' * bool(evaluation.beyond)}."
         )
 
 

@@ -22,7 +22,7 @@ from levelfield.ruler.builders.needles import Needles
 from levelfield.ruler.builders.questions import Documents
 from levelfield.ruler.builders.tracking import Trackings
 from levelfield.ruler.fingerprints import fingerprint
-from levelfield.ruler.prompt.answer_budget import answer_tokens
+from levelfield.ruler.prompt.answer_budget import answer_tokens, forgets_answer
 from levelfield.ruler.prompt.compose import Composer, TokenBoundaryError, merged, text_of
 from levelfield.ruler.prompt.fit import SLACK, DoesNotFit, PromptDraft
 from levelfield.ruler.prompt.flavours import flavoured
@@ -64,7 +64,8 @@ def generate(
     start: int = 0,
     on_skipped: Callable[[int, str], None] | None = None,
 ) -> Iterator[Sample]:
-    """Yields samples start to start + count of the task, of `length` tokens including the answer's.
+    """Yields samples start to start + count of the task, of `length` tokens including the answer's, but for frequent
+    words in `paper`.
 
     A sample that cannot be made raises UserError. With `on_skipped`, that is called with the sample's index and the
     reason instead, and generation goes on. After a sample whose ids fail the check of `options`, all samples are
@@ -84,6 +85,7 @@ def generate(
         sources=options.sources,
         seed=seed,
         composer=Composer(tokenizer),
+        forgets_answer=forgets_answer(task, flavour),
     )
     return _samples(_SampleMaker(task, setting, options.check), range(start, start + count), on_skipped)
 

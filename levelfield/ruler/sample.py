@@ -1,7 +1,7 @@
 """Defines a sample: the token ids of a prompt, its reference answers, and columns to slice scores by.
 
 sample = next(generate(named("niah_single_2"), 4096, Bytes()))
-sample.ids                   # (n,) int32, n <= sample.length - sample.answer_tokens
+sample.ids                   # (n,) int32, n <= sample.length - sample.answer_tokens, but for fwe in `paper`
 sample.references            # ("7319284",)
 sample.depths                # (0.42,): the share of the haystack before the needle
 sample.text                  # the prompt as text, joined on first use

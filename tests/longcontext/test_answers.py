@@ -14,12 +14,13 @@ from toy_reader import SINGLE, Saying, asked, knows, run
 
 from levelfield.cli import app, ruler_command
 from levelfield.files import write_json
-from levelfield.longcontext import model_record
+from levelfield.longcontext import model_record, runner
 from levelfield.longcontext.answers import Answers, predictions
 from levelfield.longcontext.bill import Bill
 from levelfield.longcontext.evaluation import Evaluation
 from levelfield.longcontext.predictions import PREDICTIONS, Prediction
 from levelfield.longcontext.rows import by_setting, rows
+from levelfield.longcontext.served.lengths import Approximate
 from levelfield.report import heatmaps
 from levelfield.report import longcontext as context
 from levelfield.ruler import TEMPLATES, Bytes, Needle, Sources, generate, named
@@ -161,6 +162,20 @@ def test_lengths_beyond_a_table_are_refused_before_weights_are_read(
             ]
         )
     assert end.value.code == 2 and "give --lengths up to 800" in capsys.readouterr().err
+
+
+def test_a_length_whose_answers_are_forgotten_needs_positions_for_them(tmp_path: Path) -> None:
+    """Prompts of frequent words fill the whole length in `paper`, so that 50 tokens follow."""
+    fwe, other = named("fwe"), named("vt")
+    plain = Evaluation((fwe, other), (700,), 2)
+    forgets = replace(plain, flavour="paper")
+    assert [each.longest for each in (plain, forgets, replace(forgets, tasks=(other,)))] == [700, 750, 700]
+    runner.check_lengths("m", 700, plain)
+    runner.check_lengths("m", 750, forgets)
+    with pytest.raises(UserError, match="at a length of 700: give --lengths up to 699, or leave out fwe"):
+        runner.check_lengths("m", 749, forgets)
+    read = [Bill.of(Approximate(), [replace(each, tasks=(fwe,))], tmp_path).read for each in (plain, forgets)]
+    assert read == [2 * (700 - 50), 2 * 700]
 
 
 def test_one_page_holds_every_flavour_and_nothing_stale_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

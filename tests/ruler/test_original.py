@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from toy_ruler import Pairs, hotpot_file
+from toy_ruler import Pairs, hash_of, hotpot_file
 
 from levelfield.ruler import Bytes, PromptOptions, Sources, Tokenizer, generate, named
+from levelfield.tokenizer import SlowTokenizer
 
 LINE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 
@@ -85,6 +88,58 @@ def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: 
             asked = re.findall(r"Which ship had more men, Ship (\d+)", sample.text)
             assert len(shown) >= 10 and shown[order.index(0)] == f"Ship {asked[0]} 0"
     assert any("RULER would try for ever" in why for why in told)
+
+
+class Fours:
+    """Four letters to a token within a word and the space before it, so that all coded words take two tokens."""
+
+    name = "fours"
+
+    def encode(self, text: str) -> list[int]:
+        parts = [part for word in re.findall(r" ?\S+|\s", text) for part in re.findall(r"(?s).{1,4}", word)]
+        return [hash_of(part) for part in parts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NotImplementedError
+
+
+class Far(Fours, SlowTokenizer):
+    """The same behind a server, so that whole prompts are tokenised."""
+
+    estimate = Fours()
+
+
+CODED = (
+    "Read the following coded text and track the frequency of each coded word. Find the three most frequently appeared "
+    "coded words. {context}\nQuestion: Do not provide any explanation. Please ignore the dots '....'. What are the "
+    "three most frequently appeared words in the above coded text? Answer: According to the coded text above, the "
+    "three most frequently appeared words are:"
+)
+
+
+def coded_tokens(length: int, encode: Callable[[str], list[int]]) -> int:
+    """How many tokens the prompts of frequent words have in jhuang265/RULER d573689: by its loop, in which they may
+    take the whole length, since the answer's 50 tokens are forgotten."""
+    shares = [rank**-2.0 / (math.pi**2 / 6) for rank in range(1, length // 50 + 1)]
+
+    def total(words: int) -> int:
+        dots, *others = (int(words * share) for share in shares)
+        return len(encode(CODED.format(context=" ".join(["..."] * dots + ["qwkzub"] * sum(others)))))
+
+    words = length // 6
+    while total(words) < length:
+        words += length // 32
+    return total(words - length // 32)
+
+
+def test_the_fork_fills_the_whole_length_with_coded_words() -> None:
+    """However near to the length a prompt comes, whether it is put together from pieces or tokenised as a whole."""
+    expected = {length: coded_tokens(length, Fours().encode) for length in (1024, 1500, 2048, 3000, 4096)}
+    assert sum(tokens > length - 50 for length, tokens in expected.items()) >= 2
+    for tokenizer in (Fours(), Far()):
+        for length, tokens in expected.items():
+            made = generate(named("fwe"), length, tokenizer, PromptOptions("paper", check="all"), count=3)
+            assert [len(sample.ids) for sample in made] == [tokens] * 3
 
 
 def listed(text: str) -> list[str]:

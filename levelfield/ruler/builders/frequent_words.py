@@ -41,8 +41,7 @@ class CodedTexts:
         self.composer, self.flavour = setting.composer, setting.flavour
         before, after = setting.around
         self.head, _, self.rest = (before + TASK + after + ANSWER).partition("{context}")
-        # RULER of June 2024 forgot the answer here: its prompts fill the whole length.
-        self.room = setting.length if self.flavour.search == "linear" else setting.room
+        self.room = setting.room
         ranks = max(self.room // 50, ASKED + 2)
         self.shares = np.arange(1, ranks + 1) ** -task.alpha / zeta(task.alpha)
         self.vocabulary = int(np.count_nonzero(self._counts(self.room)))
@@ -52,12 +51,12 @@ class CodedTexts:
             self.size = self._common_size(setting.rng("search"))
 
     def draft(self, index: int, room: int) -> PromptDraft:
-        """Drafts sample `index`, of at most `room` tokens (in `paper`, of at most the length)."""
+        """Drafts sample `index`, of at most `room` tokens."""
         rng = self.setting.rng(index)
         table = self._table(rng)
         size = self.size or self._largest(table, room)
         if not self.flavour.exact:
-            while self._total(table, self._counts(size)) > self.room + room - self.setting.room:
+            while self._total(table, self._counts(size)) > room:
                 size -= self.by
                 if size <= 0:
                     raise too_short(self.room, self._fixed(table))

@@ -25,11 +25,12 @@ class Setting:
     sources: Sources
     seed: int
     composer: Composer
+    forgets_answer: bool = False  # prompts fill the whole length
 
     @property
     def room(self) -> int:
         """How many tokens a prompt may have."""
-        return self.length - self.answer_tokens
+        return self.length if self.forgets_answer else self.length - self.answer_tokens
 
     def rng(self, purpose: int | str) -> np.random.Generator:
         """Derives the generator of a sample, or of a named purpose. It does not depend on the length: samples of all
