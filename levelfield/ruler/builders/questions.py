@@ -59,13 +59,17 @@ class Documents:
         return self._filled(self._question(index), rng, room)
 
     def _question(self, index: int) -> QAQuestion:
-        """Chooses a question for `sound`, in an order drawn with the seed; questions that are too long are left out."""
+        """Chooses a question for `sound`, in an order drawn with the seed; questions that are too long are left out.
+
+        The order is of all questions, so that an index has the same one at every length, with every tokenizer, at which
+        it fits.
+        """
         questions = self.set.questions
         if self.usable is None:
             sizes = [sum(int(self.bodies.sizes[i]) + 10 for i in q.needed) for q in questions]
             fixed = self.composer.size([self.head, self.rest])
-            fit = np.flatnonzero(np.array(sizes) + fixed + 40 <= self.setting.room)
-            self.usable = fit[self.setting.rng("questions").permutation(len(fit))]
+            fits = np.array(sizes) + fixed + 40 <= self.setting.room
+            self.usable = _in_place(self.setting.rng("questions").permutation(len(fits)), fits)
         if index >= len(self.usable):
             raise DoesNotFit(
                 f"{len(self.usable)} questions fit into {self.setting.length} tokens: ask for fewer samples, or give a "
@@ -174,6 +178,19 @@ class Documents:
 
 def _text(piece: str | Piece) -> str:
     return piece if isinstance(piece, str) else piece.text()
+
+
+def _in_place(order: np.ndarray, fits: np.ndarray) -> np.ndarray:
+    """Returns the (count,) questions that fit, in places 0 to count - 1 of the (n,) order; fits: (n,) bool.
+
+    Each of them that is there stays where it is, and the others, from the last on, take the places of those that do
+    not fit.
+    """
+    fitting = fits[order]
+    count = int(fitting.sum())
+    found = order[:count].copy()
+    found[~fitting[:count]] = order[count:][fitting[count:]][::-1]
+    return found
 
 
 def _sample(values: list[int], count: int, rng: np.random.Generator) -> list[int]:
