@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 import re
+import string
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
-from toy_ruler import Pairs, hash_of, hotpot_file
+from toy_ruler import WORDS, Pairs, hotpot_file
 
 from levelfield.ruler import Bytes, PromptOptions, Sources, Tokenizer, generate, named
 from levelfield.tokenizer import SlowTokenizer
@@ -90,23 +91,24 @@ def test_questions_that_the_original_would_draw_for_ever_are_left_out(tmp_path: 
     assert any("RULER would try for ever" in why for why in told)
 
 
-class Fours:
-    """Four letters to a token within a word and the space before it, so that all coded words take two tokens."""
+class Letters:
+    """So many letters to a token within a word and the space before it: with four, all coded words take two tokens."""
 
-    name = "fours"
+    def __init__(self, count: int) -> None:
+        self.name, self.piece = f"letters-{count}", re.compile(rf"(?s).{{1,{count}}}")
 
     def encode(self, text: str) -> list[int]:
-        parts = [part for word in re.findall(r" ?\S+|\s", text) for part in re.findall(r"(?s).{1,4}", word)]
-        return [hash_of(part) for part in parts]
+        parts = [part for word in WORDS.findall(text) for part in self.piece.findall(word)]
+        return [int.from_bytes(part.encode()) % 2**31 for part in parts]
 
     def decode(self, ids: Sequence[int]) -> str:
         raise NotImplementedError
 
 
-class Far(Fours, SlowTokenizer):
+class Far(Letters, SlowTokenizer):
     """The same behind a server, so that whole prompts are tokenised."""
 
-    estimate = Fours()
+    estimate = Letters(4)
 
 
 CODED = (
@@ -134,12 +136,46 @@ def coded_tokens(length: int, encode: Callable[[str], list[int]]) -> int:
 
 def test_the_fork_fills_the_whole_length_with_coded_words() -> None:
     """However near to the length a prompt comes, whether it is put together from pieces or tokenised as a whole."""
-    expected = {length: coded_tokens(length, Fours().encode) for length in (1024, 1500, 2048, 3000, 4096)}
+    expected = {length: coded_tokens(length, Letters(4).encode) for length in (1024, 1500, 2048, 3000, 4096)}
     assert sum(tokens > length - 50 for length, tokens in expected.items()) >= 2
-    for tokenizer in (Fours(), Far()):
+    for tokenizer in (Letters(4), Far(4)):
         for length, tokens in expected.items():
             made = generate(named("fwe"), length, tokenizer, PromptOptions("paper", check="all"), count=3)
             assert [len(sample.ids) for sample in made] == [tokens] * 3
+
+
+EXAMPLE = (
+    "Memorize and track the chain(s) of variable assignment hidden in the following text. {context} Question: Find all "
+    "variables that are assigned the value {value} in the text Answer: According to the chain(s) of variable "
+    "assignment in the text above, 5 variables are assgined the value {value}, they are: "
+)
+
+
+def example_lines(tokenizer: Tokenizer, rng: random.Random) -> int:
+    """How many lines the example of variable tracking has in jhuang265/RULER d573689, by its loop at 500 tokens."""
+    lines, total = 5, 0
+    while total + 30 < 500:
+        names = ["".join(rng.choices(string.ascii_uppercase, k=3)) for _ in range(5)]
+        value = str(rng.randrange(10_000, 99_999))
+        statements = [f"VAR {names[0]} = {value}", *(f"VAR {b} = VAR {a} " for a, b in pairwise(names))]
+        context = inserted(statements, sorted(rng.sample(range(lines), 5)), lines, paper=True)
+        total = len(tokenizer.encode(EXAMPLE.format(context=context, value=value) + f" {names}"))
+        if total + 30 > 500:
+            return lines - 5
+        lines += 5
+    return lines
+
+
+@pytest.mark.parametrize("tokenizer", [Bytes(), *map(Letters, range(3, 9))], ids=lambda tokenizer: tokenizer.name)
+def test_the_example_of_the_fork_has_as_many_lines(tokenizer: Tokenizer) -> None:
+    """But for tokenizers with which the fork finds none that fit, and tries for ever: those have five."""
+    rng = random.Random(0)
+    theirs = {max(5, example_lines(tokenizer, rng)) for _ in range(40)}
+    for seed in range(4):
+        (sample,) = generate(named("vt"), 4096, tokenizer, PromptOptions("paper"), seed=seed, count=1)
+        example = sample.text.split("hidden in the following text.")[1]
+        assert example.count(LINE) in theirs
+    assert len(theirs) == 1
 
 
 def listed(text: str) -> list[str]:

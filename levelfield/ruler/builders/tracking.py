@@ -114,20 +114,29 @@ class Trackings:
         return self.composer.size([*draft.pieces, f" {list(draft.references)}"] if self.paper else draft.pieces)
 
     def _example_lines(self, rng: np.random.Generator) -> int:
-        """Finds how many lines of noise fit RULER's 500 tokens (in `paper` by fives), in `sound` a share of the room.
+        """Finds how many lines of noise fit RULER's 500 tokens, in `sound` a share of the room.
 
-        Never fewer than a few, where RULER would retry for ever.
+        In `paper` they grow by fives, and the answer counts twice: its budget, and its names, printed as a list. Never
+        fewer than a few, where RULER would retry for ever.
         """
         exact = self.flavour.exact
         room = min(EXAMPLE_ROOM, self.setting.room // EXAMPLE_SHARE) if exact else EXAMPLE_ROOM
         room -= self.setting.answer_tokens if self.paper else 0
         by = 5 if self.paper else 1
         chain = self._chain(3, rng)
-        least = 1 if exact else 5
-        size = least
-        while self.composer.size(self._question(chain, self._places(chain, size + by, rng), size + by, "")) <= room:
+        task, names = (self._collapsed(), [f" {list(chain.names)}"]) if self.paper else (TASK, [])
+
+        def tokens(size: int) -> int:
+            return self.composer.size([*self._question(chain, self._places(chain, size, rng), size, "", task), *names])
+
+        size = 1 if exact else 5
+        while tokens(size + by) <= room:
             size += by
         return size
+
+    def _collapsed(self) -> str:
+        """Returns the example's task in `paper`, which loses a word and its line ends, with the chat template."""
+        return " ".join((TASK + self.setting.around[1]).split()[:-1])
 
     def _context(self, chain: Chain, places: list[int] | tuple[int, ...], size: int, tail: str) -> list[str | Piece]:
         joiner = self.noise.joiner
@@ -147,11 +156,8 @@ class Trackings:
         return [*self.composer.known(head), *context, *self.composer.slotted(rest.split("{query}"), chain.value)]
 
     def _solved(self, chain: Chain, places: list[int] | tuple[int, ...], size: int) -> Pieces:
-        """Builds the example with its answer. In `paper` it loses a word and its line ends, with the chat template."""
-        task = TASK
-        if self.paper:
-            after = self.setting.around[1]
-            task = " ".join((TASK + after).split()[:-1])
+        """Builds the example with its answer."""
+        task = self._collapsed() if self.paper else TASK
         gap = "\n\n\n\n" if self.paper else "\n\n"
         lead = " " if self.paper else ""
         return [lead, *self._question(chain, places, size, "", task), " " + " ".join(chain.names) + gap]
