@@ -46,9 +46,10 @@ def rows(
 def at_cap(run: Run, stopped: Sequence[str]) -> list[Row]:
     """The share of the phases with patience that went on to their cap; nothing where no phase has patience.
 
-    stopped: why each phase ended, as the ledger has it.
+    A phase with a budget of 0 is skipped and counts as none. stopped: why each phase ended, as the ledger has it.
     """
-    patient = [why == "" for phase, why in zip(run.protocol.phases, stopped, strict=True) if phase.recipe.patience]
+    ended = zip([phase.recipe for phase in run.protocol.phases], stopped, strict=True)
+    patient = [why == "" for recipe, why in ended if recipe.patience and recipe.budget.value]
     if not patient:
         return []
     share = sum(patient) / len(patient)

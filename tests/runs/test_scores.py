@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ from tiny import MODEL, FirstSymbol, recipe
 from levelfield import protocols
 from levelfield.files import read_rows
 from levelfield.run import execute
-from levelfield.runs import store
+from levelfield.runs import rows, store
 from levelfield.runs.hits import hits_of
 from levelfield.runs.results import StudyIndex
-from levelfield.spec import Run, UserError
+from levelfield.spec import Duration, Run, UserError
 
 RUN = Run(FirstSymbol(), MODEL, protocols.scratch(recipe(6)), 0)
 
@@ -53,3 +54,15 @@ def test_which_examples_a_run_has_right_is_read_with_its_rows(tmp_path: Path) ->
     assert again.remarks == [
         f"Arms are not compared example by example, as scores.npy is missing or damaged, with {RUN.id}."
     ]
+
+
+def test_a_phase_that_is_skipped_has_not_reached_its_cap() -> None:
+    """Its ledger has no reason why it ended, as that of a phase which went on to its cap."""
+    patient = replace(recipe(6), patience=2)
+    skipped = protocols.spt_masked(replace(patient, budget=Duration(0, "steps")), patient, 0.2)
+    run = Run(FirstSymbol(), MODEL, skipped, 0)
+    assert [row.get("value") for row in rows.at_cap(run, ["", "patience"])] == [0.0]
+    assert [row.get("value") for row in rows.at_cap(run, ["", ""])] == [1.0]
+    both = replace(run, protocol=protocols.spt_masked(patient, patient, 0.2))
+    assert [row.get("value") for row in rows.at_cap(both, ["", "patience"])] == [0.5]
+    assert rows.at_cap(replace(run, protocol=protocols.scratch(recipe(6))), [""]) == []
