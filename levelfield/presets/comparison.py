@@ -260,7 +260,7 @@ def verdict(label: str, rows: Sequence[Row]) -> str:
     undecided = len(keys) - counts[1] - counts[-1]
     rest = f"; {undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else ""
     head = (
-        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below the best one in "
+        f"{label} is above every baseline in {counts[1]} of {len(keys)} comparisons and below some baseline in "
         f"{counts[-1]}{rest}."
     )
     lost_all = _diverged(rows)
