@@ -79,28 +79,52 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
 
 
 def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
-    """Shares with both arms, by the names of protocols. Nothing is asked where neither arm has learnt."""
-    found = sorted({share_of(key.protocol) for key in table.cells if key.task == name})
-    pairs = {
-        s: [Key(name, TRANSFORMER, named_by_share(protocol, s)) for protocol in (SCRATCH, pretrained(name))]
-        for s in found
-    }
-    pairs = {s: pair for s, pair in pairs.items() if all(key in table.cells for key in pair)}
-    for share, (plain, after) in pairs.items():
-        before, lifted = table.cells[plain], table.cells[after]
-        facts = f"On {name} with {_percent(share)} of the labels, {before} from scratch and {lifted} pretrained."
-        able = table.learnt(plain) or table.learnt(after)
-        question = difference(lifted, before, 0.0, table.scatter(name)) if able else None
-        yield f"self-pretraining lifts the Transformer with {_percent(share)} of the labels", Claim(question, facts)
-    if len(pairs) < 2 or max(pairs) < 1:
+    """Yields every question, once one share has both arms. Nothing is asked of a share that has not been run in both
+    ways, or where neither arm has learnt."""
+    pairs = {s: _pair(name, s) for s in _planned(name, table)}
+    absent = {s: [key for key in pair if key not in table.cells] for s, pair in pairs.items()}
+    if all(absent.values()):
         return
-    few, whole = ([table.cells[key] for key in pairs[share]] for share in (min(pairs), 1.0))
+    able = {s: any(table.learnt(key) for key in pair) for s, pair in pairs.items()}
+    for share, pair in pairs.items():
+        subject = f"self-pretraining lifts the Transformer with {_percent(share)} of the labels"
+        if absent[share]:
+            yield subject, Claim(None, _not_run(name, absent[share]))
+            continue
+        before, after = (table.cells[key] for key in pair)
+        facts = f"On {name} with {_percent(share)} of the labels, {before} from scratch and {after} pretrained."
+        question = difference(after, before, 0.0, table.scatter(name)) if able[share] else None
+        yield subject, Claim(question, facts)
+    yield "and more so with the fewest than with all", _growth(name, table, pairs)
+
+
+def _growth(name: str, table: Table, pairs: Mapping[float, Sequence[Key]]) -> Claim:
+    """Whether the lift is larger with the smallest share that is planned than with all labels."""
+    both = pairs[min(pairs)], pairs[1.0]
+    if absent := [key for pair in both for key in pair if key not in table.cells]:
+        return Claim(None, _not_run(name, absent))
+    few, whole = ([table.cells[key] for key in pair] for pair in both)
     terms = ((1.0, few[1]), (-1.0, few[0]), (-1.0, whole[1]), (1.0, whole[0]))
-    more = Contrast(terms, scatter=table.scatter(name))
-    able = all(any(table.learnt(key) for key in pairs[share]) for share in (min(pairs), 1.0))
+    able = all(any(table.learnt(key) for key in pair) for pair in both)
     lifts = [difference(after, before).shown for before, after in (few, whole)]
     facts = f"The lift is {lifts[0]} points with the fewest labels and {lifts[1]} with all."
-    yield "and more so with the fewest than with all", Claim(more if able else None, facts)
+    return Claim(Contrast(terms, scatter=table.scatter(name)) if able else None, facts)
+
+
+def _planned(name: str, table: Table) -> tuple[float, ...]:
+    """Returns all shares of a task that are run together, whichever of them are there."""
+    found = {share_of(key.protocol) for key in table.cells if key.task == name}
+    return SHARES_AT_SMOKE if SHARES_AT_SMOKE[0] in found else SHARES.get(name, SHARES["image"])  # image8 among them
+
+
+def _pair(name: str, share: float) -> list[Key]:
+    """Returns the arms from scratch and pretrained with a share of the labels."""
+    return [Key(name, TRANSFORMER, named_by_share(protocol, share)) for protocol in (SCRATCH, pretrained(name))]
+
+
+def _not_run(name: str, absent: Sequence[Key]) -> str:
+    arms, one = " and ".join(key.protocol for key in absent), len(absent) == 1
+    return f"On {name}, {arms} {'has' if one else 'have'} not been run."
 
 
 def _percent(share: float) -> str:

@@ -171,11 +171,39 @@ def test_a_lift_is_asked_at_every_share_and_then_whether_it_grows(
     assert found == [*answers, *answers], "in-context recall, then pictures"
 
 
-def test_without_all_labels_nothing_is_said_of_growth() -> None:
-    rows = [row for row in scarce(30, 10) if row.get("protocol") not in ("scratch", "spt_masked", "spt_causal")]
-    assert [finding.subject.partition(" with ")[0] for finding in amos2025_labels.findings(rows)] == [
-        "self-pretraining lifts the Transformer"
-    ] * 4
+GROWTH = "and more so with the fewest than with all"
+
+
+@pytest.mark.parametrize(
+    ("lost", "unsaid"),
+    [
+        (("scratch", "spt_masked", "spt_causal"), "with 100 % of the labels"),
+        (("spt_masked_0.01", "spt_causal_0.0025"), "with 0.25 % of the labels, with 1 % of the labels"),
+    ],
+)
+def test_an_arm_that_has_not_been_run_leaves_its_share_and_growth_open(lost: tuple[str, ...], unsaid: str) -> None:
+    """The smallest share that is there stands for no smaller one, and every question counts among those of the
+    report."""
+    rows = [row for row in scarce(30, 10) if row.get("protocol") not in lost]
+    found = {finding.subject: finding for finding in amos2025_labels.findings(rows)}
+    assert found.keys() == {finding.subject for finding in amos2025_labels.findings(scarce(30, 10))} and len(found) == 8
+    open_ = {subject: finding.facts for subject, finding in found.items() if not finding.seen}
+    assert all("not been run." in facts for facts in open_.values())
+    lifts = {subject.partition("Transformer ")[2].partition(" (")[0] for subject in open_ if GROWTH not in subject}
+    assert ", ".join(sorted(lifts)) == unsaid and sum(GROWTH in subject for subject in open_) == 2
+    assert {finding.decided for subject, finding in found.items() if subject not in open_} == {1}
+    alone = [row for row in rows if row.get("protocol", "").startswith("scratch")]
+    assert amos2025_labels.verdict(alone).startswith("Nothing can be said yet")
+
+
+def test_at_smoke_the_fewest_labels_are_half() -> None:
+    cells = {
+        Key("in_context_recall", "transformer_rotary", named_by_share(protocol, share)): ("accuracy", 50.0 + lift)
+        for share, lift in ((0.5, 30.0), (1.0, 10.0))
+        for protocol, lift in (("scratch", 0.0), ("spt_causal", lift))
+    }
+    found = amos2025_labels.findings(measured(cells, (-0.1, -0.05, 0, 0.05, 0.1)))
+    assert [finding.decided for finding in found] == [1, 1, 1]
 
 
 def lifted(lift: float) -> list[Row]:
