@@ -315,7 +315,7 @@ class Every:
 
 @dataclass(frozen=True)
 class AtMost:
-    """The same question of an arm that has not learnt: it can be found worse, but never better."""
+    """The same question of an arm that has not learnt, or has lost: it can be found worse, but never better."""
 
     part: Question
 

@@ -17,7 +17,8 @@ from levelfield.mixers.dlr import DLR
 from levelfield.mixers.s4 import S4
 from levelfield.presets import efforts
 from levelfield.probes.slices import Slices
-from levelfield.report.decisions import Narrower, difference
+from levelfield.report.decisions import AtMost, Contrast, Question, Seeds, difference
+from levelfield.report.scatter import Scatter
 from levelfield.report.verdicts import Claim, Finding, Key, Table, judged_by_task, summed_up
 from levelfield.spec import Effort, MixerConfig, ReportView, Row, Run, Study
 from levelfield.studies import _deviations as same
@@ -68,10 +69,11 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
         able = any(table.learnt(key) for key in (*whole[model], *whole[SSM]))
         lag = difference(s4_plain, plain, MARGIN, scatter)
         level = difference(after, s4_after, -MARGIN, scatter)
-        less = Narrower((plain, s4_plain), (after, s4_after), scatter)
         facts = f"On {name}, {model} has {plain} from scratch and {SSM} {s4_plain}."
         yield f"{model} is behind S4 from scratch", Claim(lag if able else None, facts)
+        less = _less((plain, s4_plain), (after, s4_after), scatter)
         facts = f"{model} has {after} pretrained and {SSM} {s4_after}."
+        facts += "" if less else f" It is not behind {SSM} from scratch."
         yield f"{model} is behind by less once both are pretrained", Claim(less if able else None, facts)
         ahead = after.mean >= s4_after.mean
         apart = difference(after, s4_after) if ahead else difference(s4_after, after)
@@ -80,6 +82,17 @@ def _claims(name: str, table: Table) -> Iterator[tuple[str, Claim]]:
             f"{model} is level with S4 once both are pretrained",
             Claim(level if able else None, f"{model} is then {side}."),
         )
+
+
+def _less(before: tuple[Seeds, Seeds], after: tuple[Seeds, Seeds], scatter: Scatter) -> Question | None:
+    """Whether a model is behind S4 by less than before, or ahead of it; never found so of one that has lost. None of a
+    model that was not behind."""
+    (plain, s4_plain), (pretrained, s4_pretrained) = before, after
+    if plain.mean >= s4_plain.mean:
+        return None
+    terms = ((1.0, s4_plain), (-1.0, plain), (-1.0, s4_pretrained), (1.0, pretrained))
+    less = Contrast(terms, scatter=scatter)
+    return AtMost(less) if pretrained.mean < plain.mean else less
 
 
 study = Study(

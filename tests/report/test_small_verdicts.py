@@ -246,6 +246,27 @@ def test_what_figure_2_prints_of_dlr_is_the_claim_and_equal_scores_are_not() -> 
     assert amos2025_starts.verdict(missing).startswith("Nothing can be said yet")
 
 
+@pytest.mark.parametrize(
+    ("dlr", "s4", "decided", "seen"),
+    [
+        ((50, 66), (54, 56), 1, 1),  # it was behind and is ahead
+        ((50, 52), (54, 65), -1, -1),  # farther behind
+        ((50, 48), (54, 50), 0, -1),  # both lose, and the one ahead the most
+        ((60, 62), (50, 60), 0, 0),  # it was ahead
+    ],
+)
+def test_only_what_was_behind_s4_can_be_behind_by_less(
+    dlr: tuple[int, int], s4: tuple[int, int], decided: int, seen: int
+) -> None:
+    arms = {"dlr": dlr, "s4": s4}
+    protocols = ("scratch", "spt_masked")
+    cells = {Key("image", m, p): ("accuracy", float(v)) for m, own in arms.items() for p, v in zip(protocols, own)}
+    found = {f.subject: f for f in amos2025_starts.findings(measured(cells, (-0.1, -0.05, 0, 0.05, 0.1)))}
+    less = found["dlr is behind by less once both are pretrained (image)"]
+    assert (less.decided, less.seen) == (decided, seen)
+    assert less.facts.endswith("It is not behind s4 from scratch.") == (seen == 0)
+
+
 def test_every_model_has_questions_of_its_own() -> None:
     """Three of each: of one name, those of the last model would take the place of all others'."""
     rows = starts()
