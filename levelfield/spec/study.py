@@ -185,10 +185,12 @@ class MeasuredCell:
 
     row: `table`, `task` and `at` as printed, and whatever name our model goes by. printed_model: the model of the table
     that it stands beside; "" where no table has it. label: what this is, such as "ours". printed: the number of the
-    same quantity that is printed, or follows from what is; None where nothing is comparable.
+    same quantity that is printed, or follows from what is; None where nothing is comparable. parts: the rows that it is
+    the mean of, where a verdict has to know them.
     """
 
     row: Row
     printed_model: str
     label: str
     printed: float | None
+    parts: tuple[Row, ...] = ()

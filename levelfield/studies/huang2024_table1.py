@@ -22,6 +22,7 @@ from levelfield.studies import _huang2024 as shared
 from levelfield.studies._huang2024 import LENGTHS, TASKS
 
 TABLE, AVERAGE = "1", "ruler_average"
+NAMED = 3  # tasks of which a sentence says how often they were asked
 LOST = 1 / 3
 """Of its score, which a model has to lose at the first doubling beyond its training length for a steep drop."""
 
@@ -38,9 +39,10 @@ def answers(checkpoint: Checkpoint, rows: Sequence[Row]) -> list[MeasuredCell]:
         placed.append(("length=average", every[0], list(LENGTHS)))
     made = []
     for at, tasks, lengths in placed:
-        row = shared.mean([found[t, length] for t in tasks for length in lengths], TABLE, AVERAGE, at)
+        parts = tuple(found[t, length] for t in tasks for length in lengths)
+        row = shared.mean(parts, TABLE, AVERAGE, at)
         line = "ours" if len(tasks) == len(TASKS) else f"ours, {len(tasks)} of {len(TASKS)} tasks"
-        made.append(MeasuredCell(row, checkpoint.printed, line, _printed(checkpoint.printed, tasks, at)))
+        made.append(MeasuredCell(row, checkpoint.printed, line, _printed(checkpoint.printed, tasks, at), parts))
     return made
 
 
@@ -71,7 +73,7 @@ def marks(row: Row) -> str:
 
 def findings(answers: Sequence[MeasuredCell]) -> list[Finding]:
     """Finds for each model whether it loses more than LOST of its average where texts become twice its training
-    length."""
+    length, of the same questions."""
     return judged({model: _drop(model, cells, answers) for model, cells in shared.asked(answers).items()})
 
 
@@ -82,8 +84,26 @@ def _drop(model: str, cells: Mapping[tuple[str, str, str], Seeds], answers: Sequ
         return Claim(None, f"The training length of {model} is not known.")
     if within is None or beyond is None:
         return Claim(None, f"{model} was not asked at {context} and {2 * context} tokens.")
+    if apart := _apart(model, answers, context):
+        return Claim(None, f"{model} was not asked the same at {context} and {2 * context} tokens: {apart}.")
     facts = f"{model}: {within} at its training length of {context} tokens, {beyond} at twice that."
     return Claim(Contrast(((1 - LOST, within), (-1.0, beyond))), facts)
+
+
+def _apart(model: str, answers: Sequence[MeasuredCell], context: int) -> str:
+    """Names the tasks with more answers at the training length than at twice that, or fewer; "" where there is none.
+
+    A run that was interrupted has other tasks at one length than at the other, of which some are harder. A printed
+    average is of all tasks at every length.
+    """
+    counts: dict[str, list[int]] = {}
+    for place, times in enumerate((1, 2)):
+        cells = (a for a in answers if (a.row.get("model"), a.row.get("at")) == (model, f"length={times * context}"))
+        for part in (part for cell in cells for part in cell.parts):
+            counts.setdefault(part.get("task", ""), [0, 0])[place] = part.get("n", 0)
+    said = [f"{task} has {one} and {two} answers" for task, (one, two) in counts.items() if one != two]
+    more = len(said) - NAMED
+    return ", ".join([*said[:NAMED], *([f"and {more} more {'tasks' if more > 1 else 'task'}"] if more > 0 else [])])
 
 
 survey = Survey(

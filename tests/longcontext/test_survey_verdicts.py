@@ -123,6 +123,44 @@ def test_models_of_no_known_length_or_asked_elsewhere_get_no_verdict() -> None:
     assert found.seen == 0 and "was not asked at 2048 and 4096" in found.facts
 
 
+def asked(scores: dict[tuple[str, int], float], short: tuple[str, int] = ("", 0)) -> list[MeasuredCell]:
+    """The averages of the first model, whose training length is 2,048 tokens. scores: by task and length.
+
+    short: the task and length of which not all questions were asked.
+    """
+    model = huang2024_table1.survey.checkpoints[0]
+    rows = [
+        Row(task=task, at=f"length={length}", metric="accuracy", model=model.printed, value=value)
+        | Row(n=7 if (task, length) == short else 250)
+        for (task, length), value in scores.items()
+    ]
+    return huang2024_table1.answers(model, rows)
+
+
+def test_a_drop_is_asked_of_the_same_questions_alone() -> None:
+    """An interrupted run has other tasks at one length than at the other, and of one task fewer questions."""
+    tasks = list(_huang2024.TASKS.values())
+    level = {t: 90.0 if t.startswith("niah") else 20.0 for t in tasks}  # of which nothing is lost
+    kept = {(t, n): score for n in (2048, 4096) for t, score in level.items()}
+    (found,) = huang2024_table1.findings(asked(kept))
+    assert found.decided == -1
+    hard = {place: score for place, score in kept.items() if place[1] == 2048 or score < 50}
+    (found,) = huang2024_table1.findings(asked(hard))
+    assert found.decided == found.seen == 0
+    assert "not asked the same at 2048 and 4096 tokens: niah_single_1 has 250 and 0 answers, " in found.facts
+    assert found.facts.endswith("niah_single_3 has 250 and 0 answers, and 5 more tasks.")
+
+    lost = {(t, n): score * (1.0 if n == 2048 else 0.55) for (t, n), score in kept.items()}
+    (found,) = huang2024_table1.findings(asked(lost))
+    assert found.decided == 1
+    easy = {(t, n): score for (t, n), score in lost.items() if n == 2048 or t in tasks[:3]}
+    assert [finding.seen for finding in huang2024_table1.findings(asked(easy))] == [0]
+    (found,) = huang2024_table1.findings(asked(lost, ("vt", 4096)))
+    assert found.seen == 0 and found.facts.endswith("tokens: vt has 250 and 7 answers.")
+    few = {place: score for place, score in lost.items() if not place[0].startswith("qa")}
+    assert [finding.decided for finding in huang2024_table1.findings(asked(few))] == [1], "left out at both lengths"
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_the_page_leads_with_the_verdict_and_calls_the_claim_a_claim(name: str, tmp_path) -> None:
     said: list[str] = []
