@@ -61,9 +61,10 @@ def cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group: Group = ALONE) -> None:
-    """Saves a checkpoint, then removes all but it and the one before it. Raises UserError on a full disk.
+    """Saves a checkpoint, then removes those before it but the last one. Raises UserError on a full disk.
 
-    All processes of a group call it, and the first one writes.
+    One of a later step is removed if it is damaged, which is why the run went on from an earlier step; else it may be
+    of an owner that has taken the run over. All processes of a group call it, and the first one writes.
     """
     tensors = {f"net/{k}": v for k, v in state.net.state_dict().items()}
     tensors |= {f"best/{k}": v for k, v in state.best.items()}
@@ -77,7 +78,9 @@ def write(where: Path, phase: int, state: State, extra: Mapping[str, Any], group
     name = f"checkpoint-{phase}-{state.step:08d}-{_mark(content)}.safetensors"
     with disk_errors(where), atomic(where / name, durable=True) as partial:
         partial.write_bytes(content)
-    remove(listing(where)[2:])
+    others = [path for path in listing(where) if path.name != name]
+    before = [path for path in others if _place(path) < (phase, state.step)]
+    remove([*before[1:], *filter(_damaged, others[: len(others) - len(before)])])
 
 
 def remove(checkpoints: Iterable[Path]) -> None:
@@ -106,7 +109,7 @@ def latest(where: Path) -> tuple[Saved | None, list[str]]:
             refused.append(unreadable(path, error, AGAIN))
             complaints.append(f"{path.name} cannot be opened; continuing from the checkpoint before it.")
             continue
-        if _mark(content) == path.stem.rsplit("-", 1)[1]:
+        if _whole(path, content):
             return _parse(content), complaints
         complaints.append(f"{path.name} is damaged; continuing from the checkpoint before it.")
     if refused:
@@ -116,8 +119,7 @@ def latest(where: Path) -> tuple[Saved | None, list[str]]:
 
 def listing(where: Path) -> list[Path]:
     """Returns the files of all checkpoints, the newest first: by phase, then by step, as numbers."""
-    named = [(found, path) for path in where.glob("checkpoint-*") if (found := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(named, key=lambda each: tuple(map(int, each[0].groups())), reverse=True)]
+    return sorted((path for path in where.glob("checkpoint-*") if _NAME.fullmatch(path.name)), key=_place, reverse=True)
 
 
 def remove_unfinished(where: Path) -> None:
@@ -133,6 +135,24 @@ def _parse(content: bytes) -> Saved:
     size = int.from_bytes(content[:8], "little")
     header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
     return Saved(header["phase"], header["extra"], header["numbers"], load(content))
+
+
+def _place(path: Path) -> tuple[int, int]:
+    """Returns the phase and the step of a checkpoint, which its name says."""
+    phase, step = path.name.split("-")[1:3]
+    return int(phase), int(step)
+
+
+def _whole(path: Path, content: bytes) -> bool:
+    return _mark(content) == path.stem.rsplit("-", 1)[1]
+
+
+def _damaged(path: Path) -> bool:
+    """Returns whether a checkpoint is; one that cannot be opened may be whole."""
+    try:
+        return not _whole(path, path.read_bytes())
+    except OSError:
+        return False
 
 
 def _mark(content: bytes) -> str:
