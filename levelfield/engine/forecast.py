@@ -171,7 +171,7 @@ def _bytes(run: Run, parameters: int, kept: Kept) -> float:
 
 def _unpadded(run: Run, root: Path) -> float | None:
     """Returns the mean steps of an example where none is padded; None elsewhere, or where no data is prepared."""
-    train = plan.prepared_train(run.task, root) if run.numerics.by_length else None
+    train = plan.prepared_train(run.task, 1.0, root) if run.numerics.by_length else None
     return None if train is None else float(train.sizes.mean())
 
 

@@ -132,7 +132,8 @@ def _cost(run: Run, root: Path | None) -> ArmCost:
     phases = run.protocol.phases
     objectives = [phase.objective for phase in phases] or [default_objective(run.task)]
     tasks = run.trained_on or (run.task,)
-    trains = [None if root is None else prepared_train(task, root) for task in tasks]
+    shares = [phase.fraction for phase in phases] or [1.0]
+    trains = [None if root is None else prepared_train(*each, root) for each in zip(tasks, shares, strict=True)]
     counted = [
         _count(task, run.model, objective, root if train else None, again=run.numerics.recompute)
         for task, objective, train in zip(tasks, objectives, trains, strict=True)
@@ -152,10 +153,10 @@ def _cost(run: Run, root: Path | None) -> ArmCost:
 
 
 @cache
-def prepared_train(task: Task, root: Path) -> Examples | None:
-    """Returns the training split, where it is prepared."""
+def prepared_train(task: Task, share: float, root: Path) -> Examples | None:
+    """Returns a share of the training split, where it is prepared."""
     at = prepared.folder(task, root)
-    return prepared.read(at)["train"] if (at / prepared.MANIFEST).exists() else None
+    return prepared.read(at)["train"].subset(share) if (at / prepared.MANIFEST).exists() else None
 
 
 @cache
@@ -165,7 +166,7 @@ def _count(task: Task, model: Model, objective: Objective, root: Path | None, *,
     again: whether blocks are recomputed, of which nothing is counted already.
     """
     assert isinstance(objective, Trainable)
-    train = None if root is None else prepared_train(task, root)
+    train = None if root is None else prepared_train(task, 1.0, root)
     lengths = (train or example(task)).lengths
     known = None if again else counts.shipped().find(Question.of(task, model, objective, lengths, COUNTED))
     return known or count(task, model, objective, lengths, Numerics(recompute=again))
@@ -183,8 +184,7 @@ def _total(phases: Sequence[Phase], meters: Sequence[Meter], *, prepared: bool) 
     total = 0.0
     for phase, meter in zip(phases, meters, strict=True):
         each, mean = meter.per_step.dispatched, float(meter.examples.sizes.mean())
-        share = phase.fraction if phase.recipe.budget.unit == "epochs" else 1.0
-        total += each * share * in_steps(phase.recipe.budget, meter.recipe, meter.batches, mean, each)
+        total += each * in_steps(phase.recipe.budget, meter.recipe, meter.batches, mean, each)
     return total
 
 

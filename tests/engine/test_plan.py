@@ -15,13 +15,16 @@ from levelfield.cli.app import main
 from levelfield.data import prepared
 from levelfield.engine import find, forecast, plan
 from levelfield.engine.trial import Kept
+from levelfield.files import read_json
 from levelfield.mixers.attention import Attention
 from levelfield.mixers.conv import Conv
 from levelfield.mixers.linformer import Linformer
 from levelfield.objectives import Classify
-from levelfield.protocols import DENOISE, enriched, scratch
+from levelfield.protocols import DENOISE, enriched, scarce, scratch
 from levelfield.report.arms import shared
 from levelfield.report.cells import gather, unequal
+from levelfield.run import execute
+from levelfield.runs import store
 from levelfield.runs.results import Results
 from levelfield.spec import Duration, Model, Numerics, Recipe, Row, Run, UserError, describe
 from levelfield.tasks.listops import ListOps
@@ -163,6 +166,19 @@ def test_epochs_are_those_of_the_training_split_that_the_task_declares(here: Pat
     flops = replace(run, protocol=scratch(recipe(budget=Duration(95e6, "flops"), batch=10)))
     assert forecast.sequences(flops, here, each=1e6) == 100, "of 95, in whole steps"
     assert plan.cost(run).total is None and (forecast.forecast(run, here, one_pass(run)).flops or 0) > 0
+
+
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_the_epochs_of_a_share_of_the_data_are_planned_in_the_whole_steps_that_are_run(
+    tmp_path: Path, *, bucketed: bool
+) -> None:
+    """13 of 256 examples fill a batch of 16 but for three, and one epoch of them is one step, not 0.8 steps."""
+    epoch = replace(recipe(Duration(1, "epochs"), batch=16), bucketed=bucketed)
+    run = Run(tiny.FirstSymbol(), tiny.MODEL, scarce(scratch(epoch), 0.05), 0)
+    execute(run, store.directory(tmp_path, run), tmp_path, "cpu")
+    (spent,) = read_json(store.directory(tmp_path, run) / store.LEDGER)["phases"]
+    assert spent["steps"] == (2 if bucketed else 1)
+    assert plan.cost(run, tmp_path).total == pytest.approx(spent["flops"], rel=0.05)
 
 
 def test_without_padding_the_lengths_of_prepared_data_are_forecast(here: Path) -> None:
