@@ -133,7 +133,7 @@ def run(
         pattern: pattern of run ids, such as "*attention*"
         only: id of the one run to execute
         engine: where runs execute: local, ray (RAY_ADDRESS names the cluster), slurm
-        threads: processor threads of each worker
+        threads: processor threads of each worker; each thread takes a core
         trials: recipes to try for every arm first, equally many (default: 0, as the study says)
     """
     tracker = execution.checked_tracker()  # refused before torch is imported

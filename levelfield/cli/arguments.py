@@ -226,7 +226,7 @@ class Execution:
         runs_dir: folder of run directories
         data: folder of prepared data
         device: auto, cpu, cuda or cuda:1
-        jobs: worker processes (default: one per core, or one per GPU; on a cluster one for each run, 32 at most)
+        jobs: worker processes (default: what the cores suffice for, or one per GPU; on a cluster one a run, at most 32)
         track: show the runs in tensorboard, trackio, wandb or mlflow too, while they train (default: none)
     """
 

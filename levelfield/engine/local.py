@@ -44,11 +44,11 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def devices(name: str, jobs: int | None, nproc: int = 1, flag: str = "--nproc") -> list[str]:
-    """Returns a device for each worker: every core of the CPU, or every GPU.
+def devices(name: str, jobs: int | None, nproc: int = 1, flag: str = "--nproc", threads: int = 1) -> list[str]:
+    """Returns a device for each worker: as many as the cores of the CPU suffice for, or every GPU.
 
-    nproc: processes of a run, each of which has a core or a GPU of its own; a worker is given the first GPU of its run.
-    flag: the option that said so.
+    nproc: processes of a run, each of which has a core for each thread or a GPU of its own; a worker is given the first
+    GPU of its run. flag: the option that said so. threads: of each process.
     Raises UserError for a device that is not here, and for more processes than GPUs.
     """
     if name != "cpu":
@@ -67,7 +67,7 @@ def devices(name: str, jobs: int | None, nproc: int = 1, flag: str = "--nproc") 
                 return [f"cuda:{i % together * nproc}" for i in range(jobs or together)]
         if chosen.type != "cpu":
             return [str(chosen)] * (jobs or 1)
-    return ["cpu"] * (jobs or max(1, cores() // nproc))
+    return ["cpu"] * (jobs or max(1, cores() // (nproc * threads)))
 
 
 @dataclass
@@ -216,4 +216,5 @@ class Local:
 def engine(placement: Placement, job: Job, units: Sequence[Any]) -> Local:
     """Returns the engine for these units. Raises UserError for a device that is not here."""
     placement.refuse("gpus", "partition", "account", "time")
-    return Local(devices(job.device, placement.jobs, job.processes(units), job.processes_flag)[: len(units)])
+    together, flag = job.processes(units), job.processes_flag
+    return Local(devices(job.device, placement.jobs, together, flag, job.threads)[: len(units)])

@@ -25,10 +25,12 @@ from paced import wait_for
 from repository import SUPPORT
 from stages import Heard, Stage
 
+from levelfield.engine import local
 from levelfield.engine.driver import Event, Outcome, check_folder
 from levelfield.engine.find import Source
 from levelfield.engine.jobs import Order
 from levelfield.engine.local import LAST, Local, _Worker, cause
+from levelfield.engine.placement import Placement
 from levelfield.engine.training import Job, attempt
 from levelfield.engine.worker import work
 from levelfield.files import locked
@@ -37,7 +39,7 @@ from levelfield.run import pick_device
 from levelfield.runs import claims, store
 from levelfield.runs.claims import claim
 from levelfield.runs.lease import Entry
-from levelfield.spec import UserError
+from levelfield.spec import Numerics, UserError
 
 
 @pytest.fixture
@@ -320,3 +322,15 @@ def test_of_what_a_worker_printed_the_end_alone_is_read() -> None:
 def test_a_device_without_memory_is_none() -> None:
     with pytest.raises(UserError, match=r"Device 'meta' cannot be used here: choose cpu"):
         pick_device("meta")
+
+
+@pytest.mark.parametrize(("threads", "nproc", "workers"), [(1, 1, 8), (3, 1, 2), (2, 2, 2), (16, 1, 1)])
+def test_workers_are_as_many_as_have_a_core_for_each_of_their_threads(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, threads: int, nproc: int, workers: int
+) -> None:
+    monkeypatch.setattr(local, "cores", lambda: 8)
+    toys.write(stage.path, runs=20)
+    job = replace(stage.job, device="cpu", threads=threads)
+    runs = [replace(run, numerics=Numerics(nproc=nproc)) for run in stage.runs()]
+    assert local.engine(Placement(), job, runs).devices == ["cpu"] * workers
+    assert local.engine(Placement(jobs=5), job, runs).devices == ["cpu"] * 5, "as --jobs says"
