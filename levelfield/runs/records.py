@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from levelfield.runs.names import without_hash
+from levelfield.runs.names import arm_of, without_hash
 from levelfield.runs.results import StudyIndex
 
 
@@ -42,7 +42,7 @@ def joined(index: StudyIndex, earlier: StudyIndex | None) -> StudyIndex:
     changed = _unlike(task[run_id] for run_id, spec in earlier.runs.items() if replaced(run_id, spec))
     kept = {run_id: spec for run_id, spec in earlier.runs.items() if task[run_id] not in changed}
     runs, tuned = {**kept, **index.runs}, {trial["arm"] for trial in index.trials}
-    tried = [trial for trial in earlier.trials if trial["arm"] in runs and trial["arm"] not in tuned]
+    tried = [trial for trial in trials_of(earlier, runs) if trial["arm"] not in tuned]
     probes = {run_id: each for run_id, each in {**earlier.probes, **index.probes}.items() if run_id in runs}
     before = {run_id: each for run_id, each in earlier.contents.items() if run_id in kept and run_id not in index.runs}
     return replace(
@@ -53,6 +53,28 @@ def joined(index: StudyIndex, earlier: StudyIndex | None) -> StudyIndex:
         probes=probes,
         contents={**before, **index.contents},
     )
+
+
+def trials_of(index: StudyIndex, run_ids: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Returns the trials of the arms of these runs.
+
+    A trial is recorded by the first run of its arm, which need not be among these. It need not be among those of the
+    record either, as where another seed alone was imported: there the names tell the arm.
+    """
+    asked, seeds = set(run_ids), dict[str, list[str]]()
+    for run_id in asked.intersection(index.runs):
+        seeds.setdefault(arm_of(run_id), []).append(run_id)
+
+    def wanted(first: str) -> bool:
+        alike = seeds.get(arm_of(first), ())
+        return first in asked or any(first not in index.runs or _arm(index, first) == _arm(index, r) for r in alike)
+
+    return [trial for trial in index.trials if wanted(trial["arm"])]
+
+
+def _arm(index: StudyIndex, run_id: str) -> Any:
+    """Returns what all seeds of an arm have in common."""
+    return index.contents.get(run_id), {**index.runs[run_id], "seed": None}
 
 
 def of_last(index: StudyIndex, asked: Iterable[str] = ()) -> StudyIndex:

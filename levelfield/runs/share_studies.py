@@ -16,7 +16,7 @@ from typing import Any
 
 from levelfield.files import check_name, locked, write_json
 from levelfield.runs import store
-from levelfield.runs.records import joined
+from levelfield.runs.records import joined, trials_of
 from levelfield.runs.results import Record, StudyIndex
 from levelfield.spec import EFFORTS, UserError
 
@@ -29,7 +29,7 @@ def records(where: Path) -> list[Record]:
             index = store.read_index(path)
             if where.name in index.runs:
                 task = index.task(where.name)
-                trials = [trial for trial in index.trials if trial["arm"] == where.name]
+                trials = trials_of(index, [where.name])
                 shared = {name: digest for name, digest in index.shared.items() if name == task}
                 probes = {run: each for run, each in index.probes.items() if run == where.name}
                 contents = {run: each for run, each in index.contents.items() if run == where.name}

@@ -50,7 +50,7 @@ from levelfield.runs import lease, sound
 from levelfield.runs.hits import Hits
 from levelfield.runs.names import arm_of
 from levelfield.runs.probed import probe_files, probe_name, probe_of
-from levelfield.runs.records import joined
+from levelfield.runs.records import joined, trials_of
 from levelfield.runs.results import Done, Ledger, Record, Results, StudyIndex, shared_values
 from levelfield.spec import Probe, Row, Run, UserError, closest, impossible
 from levelfield.spec.contents import checksum
@@ -274,7 +274,7 @@ def read(
     """
     index = started(out, study, effort, asked)
     if runs is not None:
-        index = replace(index, runs=runs, trials=[trial for trial in index.trials if trial["arm"] in runs])
+        index = replace(index, runs=runs, trials=trials_of(index, runs))
     rows: list[Row] = []
     ledgers, curves, failures, hits = {}, {}, {}, {}
     lacking: dict[str, list[str]] = {}
