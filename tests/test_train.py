@@ -116,7 +116,7 @@ def test_a_score_that_is_enough_ends_a_phase_with_its_weights():
     weights = [copied(state.net) for _ in train(state, plan, split, 0, lambda: next(scores))]
     assert (state.step, state.stopped, state.best_step) == (6, "enough", 6)
     assert all(torch.equal(kept(state, Rank())[name], value) for name, value in weights[-1].items())
-    with pytest.raises(UserError, match="never has enough"):
+    with pytest.raises(UserError, match="enough=nan has it never or always"):
         dataclasses.replace(recipe(), enough=float("nan"))
 
 

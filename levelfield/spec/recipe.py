@@ -63,7 +63,7 @@ class Recipe:
     Raises UserError for an unknown schedule, a batch that is no whole number of 1 or more, a learning rate or a `clip`
     that is not a finite number above 0, a weight decay that is not finite and 0 or more, betas that are not at least 0
     and below 1, a patience below 1, cuts without a patience or of a schedule that falls by itself, a `least_gain` below
-    0 or without a patience, and an `enough` that is NaN.
+    0 or without a patience, and an `enough` that is not finite.
     """
 
     lr: float
@@ -125,8 +125,8 @@ class Recipe:
             raise UserError(
                 f"A recipe with least_gain={self.least_gain} needs a patience, and a finite gain of 0 or more."
             )
-        if self.enough is not None and math.isnan(self.enough):
-            raise UserError("A recipe with enough=nan never has enough: give a validation score, such as 1.")
+        if self.enough is not None and not math.isfinite(self.enough):
+            raise UserError(f"A recipe with enough={self.enough} has it never or always: give a finite one, such as 1.")
 
 
 MOST_TRIALS = 1_000
