@@ -165,8 +165,8 @@ class Meter:
     def work(self, steps: int) -> Work:
         """Returns the work of the first `steps` optimizer steps.
 
-        What is done once for a batch is done in each part of it, and for each length in a part where that is computed
-        by itself. Blocks that are computed again count as dispatched, and not as useful.
+        What is done once for a batch is done in each part of it that has an example, and for each length in a part
+        where that is computed by itself. Blocks that are computed again count as dispatched, and not as useful.
         """
         once = self._work(steps, self.costs)
         return replace(once, dispatched=self._work(steps, self.costs.whole).dispatched) if self.costs.again else once
@@ -180,25 +180,25 @@ class Meter:
             total = steps * (parts * cost.fixed + self.recipe.batch * documents * cost.each)
             return Work(total, total, steps * self.recipe.batch)
         taken = min(steps, BATCHES)
-        formed = [some for step in range(taken) for some in self._formed(step)]
-        padded, sequences = np.array([some.max() for some in formed]), np.array([some.size for some in formed])
-        (fixed, each), own = costs.at(padded), costs.at(np.concatenate(formed, axis=None))[1]
-        fixed, scale = fixed * (1 if self.numerics.by_length else parts), steps / taken
-        dispatched, useful = (fixed + sequences * each).sum(), fixed.sum() + own.sum()
+        formed = [each for step in range(taken) for each in self._formed(step)]
+        padded, sequences = np.array([to for to, _ in formed]), np.array([some.size for _, some in formed])
+        (fixed, each), own = costs.at(padded), costs.at(np.concatenate([some for _, some in formed], axis=None))[1]
+        dispatched = (fixed + np.maximum(sequences, documents) * each).sum()
+        useful, scale = fixed[sequences > 0].sum() + own.sum(), steps / taken
         return Work(float(scale * dispatched), float(scale * useful), float(scale * sequences.sum() / documents))
 
-    def _formed(self, step: int) -> Iterator[np.ndarray]:
-        """Yields the lengths of the sequences, (n, documents), of what is computed at once in a step: a whole batch, or
-        the examples of one length in a part of it."""
-        lengths = self._lengths[self.batches.order(step).numpy()]
-        if not self.numerics.by_length:
-            yield lengths
-            return
-        parts = self.numerics.parts
-        ends = [len(lengths) * part // parts for part in range(parts + 1)]
-        for some in (lengths[start:stop] for start, stop in pairwise(ends)):
-            longest = some.max(1)
-            yield from (some[longest == length] for length in np.unique(longest))
+    def _formed(self, step: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields what is computed at once in a step, the length that it is padded to and the lengths (n, documents) of
+        its sequences: each part of a batch, or the examples of one length in it. A process that no example is left for
+        computes the first one, which is none of its own: n is 0."""
+        lengths, alone = self._lengths[self.batches.order(step).numpy()], self.numerics.by_length
+        parts, count, most = self.numerics.parts, len(lengths), lengths.max()
+        for start, stop in pairwise(count * part // parts for part in range(parts + 1)):
+            some = lengths[start:stop]
+            longest = some.max(1) if alone else np.full(len(some), most)
+            yield from ((length, some[longest == length]) for length in np.unique(longest))
+        for _ in range(count, self.numerics.nproc):
+            yield lengths[0].max() if alone else most, lengths[:0]
 
     @cached_property
     def _lengths(self) -> np.ndarray:

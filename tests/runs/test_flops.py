@@ -31,7 +31,7 @@ from levelfield.runs import flops
 from levelfield.runs.flops import Cost, Costs, Meter, cost
 from levelfield.runs.phases import in_steps
 from levelfield.spec import Block, Duration, Examples, MixerConfig, Model, Numerics
-from levelfield.train import Plan, part_losses, parts_of
+from levelfield.train import Plan, Rank, part_losses, parts_of
 from levelfield.user.mixer import user_mixer
 
 B, T, D = 5, 24, 16
@@ -252,10 +252,16 @@ def test_kernels_are_made_once_for_a_batch() -> None:
     assert kernels[0].each == kernels[1].each
 
 
-@pytest.mark.parametrize(("bucketed", "by_length"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("bucketed", [False, True])
+@pytest.mark.parametrize(
+    "how", [Numerics(), Numerics(by_length=True), Numerics(accumulate=8), Numerics(nproc=4, accumulate=2)], ids=str
+)
 @pytest.mark.parametrize("config", [Attention(2), S4(state=4, form="diagonal")], ids=lambda c: c.label)
-def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool, by_length: bool) -> None:
-    """Ragged examples, in the batches that training forms, one by one; useful is each sequence at its own length."""
+def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool, how: Numerics) -> None:
+    """Ragged examples, in the batches that training forms, one by one; useful is each sequence at its own length.
+
+    A batch of few long sequences has fewer examples than parts; a process without any computes one for nothing.
+    """
     lengths = (np.random.default_rng(1).lognormal(3.5, 0.8, 90).astype(int) + 1).clip(max=300)
     examples = Examples.of_sequences([np.zeros(n, np.uint8) for n in lengths], np.zeros(len(lengths), np.int64))
     given, net, seed = replace(RECIPE, batch=8, bucketed=bucketed), network(config), 5
@@ -263,22 +269,24 @@ def test_the_batches_of_training_are_counted(config: MixerConfig, bucketed: bool
     dispatched, useful, seen = 0.0, 0.0, 0
     for at in range(6):
         batch = split.gather(buckets.order(at) if bucketed else order(seed, at, batch=8, count=len(lengths)))
-        plan = Plan(Classify(), given, FirstSymbol().input, 6, warmup=0, validate_every=6, by_length=by_length)
-        parts = parts_of(batch, plan, Generator(), [1.0])
+        plan = Plan(Classify(), given, FirstSymbol().input, 6, warmup=0, validate_every=6, by_length=how.by_length)
+        plans = [replace(plan, accumulate=how.accumulate, rank=Rank(number, how.nproc)) for number in range(how.nproc)]
+        parts = [part for each in plans for part in parts_of(batch, each, Generator(), [1.0])]
         with Operations() as counted:
             for part in parts:
                 part_losses(net.train(), part, Classify(), FirstSymbol().input).sum().backward()
         net.zero_grad(set_to_none=True)
         dispatched, seen = dispatched + counted.total, seen + len(batch.y)
         own = [cost(net, int(n), Classify(), FirstSymbol(), True) for n in batch.lengths]
-        longest = [cost(net, part.batch.raw.shape[1], Classify(), FirstSymbol(), True) for part in parts]
+        asked = [part for part in parts if part.counts != [0.0]]
+        longest = [cost(net, part.batch.raw.shape[1], Classify(), FirstSymbol(), True) for part in asked]
         useful += sum(one.fixed for one in longest) + sum(one.each for one in own)
     counted = Costs.of(net, examples.lengths, Classify(), FirstSymbol())
-    work = Meter(counted, examples, given, seed, Numerics(by_length=by_length)).work(6)
-    near = 0.05 if by_length else 0.02  # what is done once for each length is interpolated, and counts for more there
+    work = Meter(counted, examples, given, seed, how).work(6)
+    near = 0.02 if how == Numerics() else 0.05  # what is done once for each part is interpolated, and counts for more
     assert work.dispatched == pytest.approx(dispatched, rel=near)
     assert work.useful == pytest.approx(useful, rel=near)
-    assert work.examples == seen and (work.useful == pytest.approx(work.dispatched)) == by_length
+    assert work.examples == seen and (work.useful == pytest.approx(work.dispatched)) == how.by_length
 
 
 def test_layers_of_one_kind_are_counted_once() -> None:
