@@ -80,7 +80,7 @@ def _faults(task: Task, examples: Examples) -> Iterator[str]:
     for name, column in examples.slices.items():
         if np.shape(column) != (len(examples),) or np.asarray(column).dtype.hasobject:
             yield f"the slice '{name}' must have one number or text for each of the {len(examples)} examples."
-        texts = [name, *map(str, np.unique(column))]
+        texts = [name, *(map(str, np.unique(column)) if np.asarray(column).dtype.kind in "US" else ())]
         if marked := next((text for text in texts if PARTING.search(text)), None):
             yield f"the slice '{name}' has '{marked}', but , ; < and = part places in rows: write another character."
 

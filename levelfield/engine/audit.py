@@ -212,8 +212,8 @@ def _own(task: Task) -> Iterator[Row]:
     """Yields how many sequences of the user's own are read in part, and how many of test have unknown symbols."""
     if isinstance(task, OwnData) and task.cut:
         yield DATA | Row(metric="cut", split="all", value=float(task.cut))
-    if isinstance(task, OwnData) and task.unknown:
-        yield DATA | Row(metric="unknown", split="test", value=float(task.unknown))
+    if isinstance(task, OwnData) and (unknown := task.unknown):
+        yield DATA | Row(metric="unknown", split="test", value=float(unknown))
 
 
 def collect(task: Task, effort: Effort, folders: Folders) -> list[Row]:
